@@ -246,7 +246,7 @@ async def met(
 async def left(http: aiohttp.ClientSession, url: str, port: int, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return how many upstream requests were ended within a second of the client's leaving."""
     mark = secrets.token_hex(8)
-    async with FakeServer(Reply.of("word " * 100, delay=0.1), port=port) as fake:
+    async with FakeServer(Reply.from_text("word " * 100, delay=0.1), port=port) as fake:
         try:
             async with asyncio.timeout(1.0):
                 await ask(http, url, fields, mark)
@@ -266,7 +266,7 @@ def marked(fake: FakeServer, mark: str) -> list[Arrival]:
 def reply(body: dict[str, Any], number: int) -> Reply:
     """Answer 4 three times in four."""
     del body
-    return Reply.of("So the answer is 5." if number % 4 == 0 else "So the answer is 4.", wait=0.05)
+    return Reply.from_text("So the answer is 5." if number % 4 == 0 else "So the answer is 4.", wait=0.05)
 
 
 def said(body: str) -> str:

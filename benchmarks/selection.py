@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from breadth.training.loss.kl_cov import KLCov
 from torch import Tensor
 
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.forking_tokens import ForkingTokens
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.token_selection import covariance
 from breadth.training.mechanism import Mechanism, Selection
 from breadth.training.records import Batch, not_none

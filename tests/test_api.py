@@ -70,7 +70,7 @@ def test_compare_returns_the_page(tmp_path: Path) -> None:
 
 def test_solve_answers_with_and_without_a_running_loop() -> None:
     async def work() -> None:
-        async with FakeServer(Reply.of("The answer is 84.")) as server:
+        async with FakeServer(Reply.from_text("The answer is 84.")) as server:
             awaited = await breadth.solve_async("What is 12 x 7?", url=server.url, policy="vote,n=2")
             called = await asyncio.to_thread(breadth.solve, "What is 12 x 7?", url=server.url, policy="vote,n=2")
             assert (awaited.answer.key, called.answer.key) == ("84", "84")

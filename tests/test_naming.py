@@ -102,7 +102,10 @@ def words_found(path: Path) -> Iterator[str]:
 
 def test_functions_are_verbs() -> None:
     wrong = [
-        f"{short(path)}:{node.lineno} {node.name}" for path in FILES for node in functions(path) if is_no_verb(node.name)
+        f"{short(path)}:{node.lineno} {node.name}"
+        for path in FILES
+        for node in functions(path)
+        if is_no_verb(node.name)
     ]
     assert wrong == [], "name the function by what it does: render_patch, not worded; split_runs, not apart"
 

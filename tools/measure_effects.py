@@ -36,7 +36,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from breadth.training.loss.kl_cov import KLCov
 from datasets import Dataset
 from scipy.special import stdtrit
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
@@ -59,6 +58,7 @@ from breadth.training.loss.entropy_target import EntropyTarget
 from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.loss.forking_tokens import ForkingTokens
 from breadth.training.loss.gradient_preserving import GradientPreserving
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.repo import Repo
 from breadth.training.mechanism import Mechanism
 from tools import effects_task as task

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from breadth.training.loss.kl_cov import KLCov
 
 from breadth.training.chain import Chain
 from breadth.training.loss.cispo import Cispo
@@ -15,6 +14,7 @@ from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_bonus import EntropyBonus
 from breadth.training.loss.forking_tokens import ForkingTokens
 from breadth.training.loss.gradient_preserving import GradientPreserving
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.loss.sequence_ratio import SequenceRatio
 from breadth.training.reduction import Reduction

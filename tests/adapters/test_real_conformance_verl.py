@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from breadth.training.loss.kl_cov import KLCov
 
 from breadth.training.chain import Chain
 from breadth.training.loss.cispo import Cispo
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_bonus import EntropyBonus
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.loss.sequence_ratio import SequenceRatio
 from breadth.training.mechanism import Mechanism

@@ -81,7 +81,7 @@ def test_it_prints_its_address_answers_and_ends_when_told() -> None:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert re.search(r" policy=vote status=200 .*draws=3 ", errors)
+        assert re.search(r" policy=vote status=200 .*samples=3 ", errors)
 
 
 def test_a_request_in_flight_is_answered_before_the_end() -> None:

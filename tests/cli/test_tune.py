@@ -42,7 +42,7 @@ def scripted(model: HumpModel) -> Callable[[dict[str, Any], int], Reply]:
         try:
             drawing.send(None)
         except StopIteration as end:
-            return Reply.of(end.value.text)
+            return Reply.from_text(end.value.text)
         raise AssertionError("the model waits for something")
 
     return reply

@@ -121,7 +121,7 @@ def test_runs_one_behind_the_other_in_a_log_are_judged_apart(tmp_path: Path) -> 
     found = collect_evidence([log], tmp_path / "work")
     assert [case.name for case in found.cases] == ["both, run 1 of 2", "both, run 2 of 2"]
     assert [set(case.run.series("entropy").values.tolist()) for case in found.cases if case.run] == [{0.5}, {0.1}]
-    assert any("2 runs one behind the other" in line for line in found.used)
+    assert any("2 runs in sequence, split where the step number restarts" in line for line in found.used)
 
 
 def test_the_runs_of_a_table_are_judged_apart_whatever_they_are_called(tmp_path: Path) -> None:

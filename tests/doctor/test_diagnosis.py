@@ -1,4 +1,4 @@
-"""The diagnosis: worst first, causes named, what must not be believed taken back, no crash on what an instrument refuses."""
+"""The diagnosis: worst first, causes named, unreliable verdicts withdrawn, no crash on what a measure refuses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_reads_a_number_that_must_not_be_believed_is_taken_back() -> None:
     }
     found = diagnose_run(Evidence("x"), checks)
     assert [one.name for one in found.findings] == ["artefact"]
-    assert found.cannot_tell == (CannotTell("fall", "it reads numbers that must not be believed: see artefact"),)
+    assert found.cannot_tell == (CannotTell("fall", "it reads numbers that are not reliable: see artefact"),)
 
 
 def test_what_an_instrument_refuses_is_a_reason_not_to_tell() -> None:
@@ -79,11 +79,11 @@ def test_what_tells_of_no_loop_is_neither_clear_nor_unsure() -> None:
     assert (found.cannot_tell, found.clear) == ((CannotTell("unsure", "a log"),), ("clear",))
 
 
-def test_a_whole_diagnosis_is_made_of_what_the_run_shows(make: object) -> None:
+def test_a_whole_diagnosis_is_made_of_what_the_run_shows(make: Any) -> None:
     steps = np.linspace(0, 1, 80)
     found = diagnose_run(
         make(entropy=0.6 * 0.02**steps, reward=np.full(80, 0.4), zero_variance_groups=0.2 + 0.75 * steps)
-    )  # type: ignore[operator]
+    )
     names = [one.name for one in found.findings]
     assert names[:2] == ["entropy-collapse", "zero-variance-groups"]
     starved = next(one for one in found.findings if one.name == "zero-variance-groups")

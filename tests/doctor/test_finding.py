@@ -9,9 +9,9 @@ import pytest
 from breadth.base.errors import CatalogueError
 from breadth.doctor import findings
 from breadth.doctor.finding import (
+    FINDING_SEVERITIES,
     FINDINGS,
     INFERENCE_FINDINGS,
-    SEVERITIES,
     Finding,
     explain_finding,
     list_findings,
@@ -26,7 +26,7 @@ def said(severity: Severity) -> Finding:
 
 
 def test_the_worst_of_several_and_of_none() -> None:
-    assert [one.value for one in SEVERITIES] == ["critical", "warning", "note"]
+    assert [one.value for one in FINDING_SEVERITIES] == ["critical", "warning", "note"]
     assert worst_severity([said(Severity.NOTE), said(Severity.CRITICAL), said(Severity.WARNING)]) is Severity.CRITICAL
     assert worst_severity([]) is None
 

@@ -71,10 +71,10 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clips": True}
         ({**CLIP}, None),  # how many updates is not known
         ({"updates": 1, "clip_low": 0.2, "clip_high": 0.2}, None),  # a plain clip is no remedy
         ({"updates": 1, **CLIP, "clips": False}, None),  # told by the trainer's own rules
-        ({"updates": 1, "covariance": "kl-cov", "loss": "add_kl_cov"}, True),
-        ({"updates": 1, "covariance": "", "loss": "add_kl_cov"}, True),  # our chain
+        ({"updates": 1, "covariance": "kl-cov", "loss": "kl_cov"}, True),
+        ({"updates": 1, "covariance": "", "loss": "kl_cov"}, True),  # our chain
         ({"updates": 1, "covariance": "clip-cov", "loss": "clip_cov"}, None),  # acts on-policy
-        ({"updates": 4, "covariance": "kl-cov", "loss": "add_kl_cov"}, None),
+        ({"updates": 4, "covariance": "kl-cov", "loss": "kl_cov"}, None),
         ({"updates": 1, "loss": "gppo"}, True),
         ({"updates": 1, "loss": "cispo", "clip_high": 4.0}, False),
         ({"updates": 1, "loss": "ppo", "sequence_ratio": True}, False),
@@ -99,7 +99,7 @@ def test_defaults_of_the_trainer_are_nobody_s_remedy() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"covariance": "clip-cov", "micro_batch": 1, "estimator": "grpo"}, "none is selected"),
+        ({"covariance": "clip-cov", "micro_batch": 1, "estimator": "grpo"}, "no token is selected"),
         ({"covariance": "kl-cov", "micro_batch": 1, "estimator": "rloo"}, "rounding decides"),
         ({"covariance": "clip-cov", "micro_batch": 2, "estimator": "grpo"}, None),
         (
@@ -119,7 +119,7 @@ def test_one_response_alone_has_no_covariance(settings: dict[str, Any], said: st
 
 
 def test_one_response_alone_has_no_covariance_in_verl_either() -> None:
-    """The claim behind the rule, on verl's own loss: one response with one advantage has nothing selected; two with two have."""
+    """On verl's own loss: nothing is selected for one response with one advantage, something for two with two."""
     torch = pytest.importorskip("torch")
     algorithms = pytest.importorskip("verl.trainer.ppo.core_algos")
     from verl.workers.config import FSDPActorConfig
@@ -144,7 +144,7 @@ def test_one_response_alone_has_no_covariance_in_verl_either() -> None:
 
 
 def test_kl_cov_has_no_gradient_of_its_own_on_policy_in_verl_either() -> None:
-    """The claim behind the rule: where the policy has not moved, KL-Cov's gradient is the plain one's; where it has, it is not."""
+    """KL-Cov's gradient is the plain one's where the policy has not moved, and another where it has."""
     torch = pytest.importorskip("torch")
     algorithms = pytest.importorskip("verl.trainer.ppo.core_algos")
     from verl.workers.config import FSDPActorConfig
@@ -391,4 +391,4 @@ def test_a_run_that_started_was_not_refused(make: Any) -> None:
     )
     (found,) = find_contradictions(evidence)
     assert not found.serious
-    assert found.why == "they differ; the run started all the same"
+    assert found.why == "they differ; the run started anyway"

@@ -12,9 +12,9 @@ from breadth.doctor.overview import (
     contents_sections,
     entropy_interventions,
     law_section,
-    logging_switches,
     metric_sections,
     overview,
+    trainer_switches,
 )
 from breadth.measure.intervals import Interval
 from breadth.report.cells import Missing
@@ -72,7 +72,7 @@ def test_what_is_missing_comes_with_its_switch(run: Run) -> None:
 def test_an_unknown_trainer_has_no_switches(tmp_path: Path) -> None:
     RunWriter(tmp_path, Header(trainer="homemade")).metrics(1, {"a": 1.0})
     run = Run.open(tmp_path)
-    assert logging_switches(run) == {}
+    assert trainer_switches(run) == {}
     assert set(facts(run, "What is missing")) == {name.replace("_", " ") for name in INSTRUMENT_INPUTS}
 
 

@@ -62,7 +62,7 @@ def test_numbers_follow_the_settings() -> None:
     assert larger is not None
     assert larger.changes == (Change("group", 8),)
     # 2 * 0.5^2 = 0.5; 2 * 0.5^8 = 0.0078
-    assert "50% of groups of 2 would be flat, 1% of 8" in larger.why
+    assert "50% of groups of 2 would have zero variance, against 1% of groups of 8" in larger.why
     assert prescriptions.enlarge_groups(with_knobs(group=16), 0.5) is None
 
 
@@ -96,7 +96,7 @@ def test_what_is_so_already_is_not_prescribed() -> None:
 
 
 def test_numbers_are_the_users_own() -> None:
-    assert prescriptions.match_temperature(1.0, 0.7).action.endswith("1 in the place of 0.7")
+    assert prescriptions.match_temperature(1.0, 0.7).action.endswith("1 instead of 0.7")
     unknown = prescriptions.sample_full_distribution(Evidence("run"))
     assert unknown is not None
     assert unknown.action == "Draw rollouts from the whole distribution: top-p 1, no top-k, no min-p"

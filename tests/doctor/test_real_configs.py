@@ -1,4 +1,4 @@
-"""Configurations that other people trained with: what is read of them was read by eye first, and so was every verdict."""
+"""Real configurations, shortened: what each dialect reads from them and what the doctor makes of it."""
 
 from __future__ import annotations
 

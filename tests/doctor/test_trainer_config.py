@@ -11,10 +11,10 @@ from hypothesis import strategies as some
 from breadth.adapters.nemo_rl.config import FIELDS as NEMO_FIELDS
 from breadth.adapters.openrlhf.config import DEFAULTS as OPENRLHF_DEFAULTS
 from breadth.adapters.openrlhf.config import FIELDS as OPENRLHF_FIELDS
-from breadth.adapters.trl.config import DEFAULTS as TRL_DEFAULTS
-from breadth.adapters.trl.config import FIELDS as TRL_FIELDS
-from breadth.adapters.verl.config import DEFAULTS as VERL_DEFAULTS
-from breadth.adapters.verl.config import FIELDS as VERL_FIELDS
+from breadth.adapters.trl.config import TRL_DEFAULTS as TRL_DEFAULTS
+from breadth.adapters.trl.config import TRL_FIELDS as TRL_FIELDS
+from breadth.adapters.verl.config import VERL_DEFAULTS as VERL_DEFAULTS
+from breadth.adapters.verl.config import VERL_FIELDS as VERL_FIELDS
 from breadth.base.settings import loads
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Finding
@@ -109,7 +109,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("name", DIALECTS.names())
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.knob)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.setting)
 def test_any_change_is_worded_in_single_lines_or_left_out(name: str, change: Change) -> None:
     dialect = DIALECTS.load(name)
     lines = dialect.patch([change], TrainerConfig())

@@ -21,7 +21,7 @@ from breadth.inference.confidence import (
     Gauge,
     agreement_with_vote,
     borda_weights,
-    check_gate,
+    decide_gate,
     fit_gate,
     group_confidences,
     keep_threshold,
@@ -311,22 +311,22 @@ def test_bad_gates_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_rulings() -> None:
     shut = replace(OPEN, within=Interval(0.53, 0.46, 0.60))
-    assert check_gate(OPEN, GAUGE, model="small").open
-    assert "0.700" in check_gate(OPEN, GAUGE).note
-    assert not check_gate(shut, GAUGE).open
-    assert "AUROC 0.530, 95% interval 0.460 to 0.600" in check_gate(shut, GAUGE).note
-    assert not check_gate(None, GAUGE).open
-    assert "trust = true" in check_gate(None, GAUGE).note
-    assert check_gate(None, GAUGE, trust=True).open
-    assert "without evidence" in check_gate(None, GAUGE, trust=True).note
+    assert decide_gate(OPEN, GAUGE, model="small").open
+    assert "0.700" in decide_gate(OPEN, GAUGE).note
+    assert not decide_gate(shut, GAUGE).open
+    assert "AUROC 0.530, 95% interval 0.460 to 0.600" in decide_gate(shut, GAUGE).note
+    assert not decide_gate(None, GAUGE).open
+    assert "trust = true" in decide_gate(None, GAUGE).note
+    assert decide_gate(None, GAUGE, trust=True).open
+    assert "without evidence" in decide_gate(None, GAUGE, trust=True).note
 
 
 def test_evidence_about_another_gauge_or_model_is_none() -> None:
-    assert "window=64" in check_gate(OPEN, Gauge()).note
-    assert not check_gate(OPEN, Gauge()).open
-    assert "small, not on large" in check_gate(OPEN, GAUGE, model="large").note
-    assert not check_gate(OPEN, GAUGE, model="large").open
-    assert check_gate(replace(OPEN, model=""), GAUGE, model="large").open
+    assert "window=64" in decide_gate(OPEN, Gauge()).note
+    assert not decide_gate(OPEN, Gauge()).open
+    assert "small, not on large" in decide_gate(OPEN, GAUGE, model="large").note
+    assert not decide_gate(OPEN, GAUGE, model="large").open
+    assert decide_gate(replace(OPEN, model=""), GAUGE, model="large").open
 
 
 def poll_of(*keys: str | None, task: Task | None = None) -> Poll:

@@ -76,7 +76,7 @@ def test_an_incomplete_trace_answers_by_the_last_piece_that_can_be_read() -> Non
     assert trace.answer(False).chosen is None
     pieces = [Candidate("a", "1", "1", tokens=3), Candidate("b", "2", "2", tokens=4), Candidate("c", tokens=5)]
     for piece in pieces:
-        trace.take(piece)
+        trace.append(piece)
     assert (trace.text, trace.tokens) == ("abc", 12)
     answer = trace.answer(False)
     assert (answer.key, answer.stopped, answer.candidates) == ("2", "budget", tuple(pieces))
@@ -85,9 +85,9 @@ def test_an_incomplete_trace_answers_by_the_last_piece_that_can_be_read() -> Non
 
 def test_a_complete_trace_without_an_answer_says_so() -> None:
     trace = ThinkingTrace(Task("q"), MARKED)
-    trace.take(Candidate("I do not know.", tokens=3))
+    trace.append(Candidate("I do not know.", tokens=3))
     assert trace.answer(True).notes == ("No answer could be read in the reply.",)
-    trace.take(Candidate("The answer is 4.", "4", "4", tokens=3))
+    trace.append(Candidate("The answer is 4.", "4", "4", tokens=3))
     assert trace.answer(True).notes == ()
 
 

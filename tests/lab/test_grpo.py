@@ -10,6 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+
+pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 from breadth.adapters.trl.trainer import OBJECTIVE_FILE
 from breadth.base import settings
@@ -91,10 +94,6 @@ def test_problems_beside_are_neither_trained_on_nor_held_out() -> None:
 def test_toml_and_back() -> None:
     course = GrpoRun(RECIPES["thermostat"].chain, steps=7, learning_rate=1e-3, level="hard")
     assert settings.loads(GrpoRun, settings.dumps(course)) == course
-
-
-torch = pytest.importorskip("torch", reason="the extra 'train' is not installed")
-pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 
 QUESTION = "( 3 + 4 ) * ( 5 + 6 ) ="
@@ -263,7 +262,7 @@ def test_policies_are_kept_on_the_way_and_a_run_broken_off_comes_to_the_same_end
         )
     seen: list[int] = []
     again = train_with_checkpoints(
-        COURSE_STAGING, tmp_path / "broken", memorised_folder, (2, 4), told=lambda step, _: seen.append(step)
+        COURSE_STAGING, tmp_path / "broken", memorised_folder, (2, 4), on_step=lambda step, _: seen.append(step)
     )
     assert seen == [3, 4]
     assert torch.equal(weights_of_staging(again[4]), last)
@@ -350,9 +349,6 @@ def test_what_has_no_place_does_not_plan(text: str) -> None:
     found = PlanningMarks().mark_tokens(text, offsets(text))
     assert len(found) == len(text.split())
     assert found == [False, True, True, True, False, False][: len(found)] if "think" in text else not any(found)
-
-
-pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 
 def test_the_reference_policy_is_asked_for_by_the_chain_alone(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ FREEDOMS = [1, 1.3, 2, 2.5, 4.7, 10, 33, 99, 199.9, 200, 201, 598, 2998]
 
 
 @pytest.mark.parametrize(
-    ("freedom", "level", "reach"), [(1, 0.95, 12.706), (2, 0.95, 4.303), (10, 0.9, 1.812), (30, 0.99, 2.750)]
+    ("df", "level", "reach"), [(1, 0.95, 12.706), (2, 0.95, 4.303), (10, 0.9, 1.812), (30, 0.99, 2.750)]
 )
-def test_the_table_of_every_textbook(freedom: float, level: float, reach: float) -> None:
-    assert t_critical(freedom, level) == pytest.approx(reach, abs=5e-4)
-    assert t_sf_two_sided(freedom, t_critical(freedom, level)) == pytest.approx(1 - level, rel=1e-12)
+def test_the_table_of_every_textbook(df: float, level: float, reach: float) -> None:
+    assert t_critical(df, level) == pytest.approx(reach, abs=5e-4)
+    assert t_sf_two_sided(df, t_critical(df, level)) == pytest.approx(1 - level, rel=1e-12)
 
 
 def test_two_degrees_of_freedom_have_a_formula() -> None:
@@ -46,23 +46,23 @@ def test_two_degrees_of_freedom_have_a_formula() -> None:
     assert t_sf_two_sided(2, -5) == pytest.approx(1 - 5 / math.sqrt(27), rel=1e-13)
 
 
-@pytest.mark.parametrize("freedom", FREEDOMS)
+@pytest.mark.parametrize("df", FREEDOMS)
 @pytest.mark.parametrize("level", [0.01, 0.5, 0.9, 0.95, 0.975, 0.999, 0.999999])
-def test_reaches_as_far_as_scipy(freedom: float, level: float) -> None:
-    assert t_critical(freedom, level) == pytest.approx(-special.stdtrit(freedom, (1 - level) / 2), rel=1e-13)
+def test_reaches_as_far_as_scipy(df: float, level: float) -> None:
+    assert t_critical(df, level) == pytest.approx(-special.stdtrit(df, (1 - level) / 2), rel=1e-13)
 
 
-@pytest.mark.parametrize("freedom", FREEDOMS)
+@pytest.mark.parametrize("df", FREEDOMS)
 @pytest.mark.parametrize("distance", [1e-3, 0.1, 1, 1.5, 2, 3, 8, 30, 1e4])
-def test_gives_the_chances_of_scipy_far_out_too(freedom: float, distance: float) -> None:
-    assert t_sf_two_sided(freedom, distance) == pytest.approx(
-        2 * special.stdtr(freedom, -distance), rel=1e-12, abs=1e-300
+def test_gives_the_chances_of_scipy_far_out_too(df: float, distance: float) -> None:
+    assert t_sf_two_sided(df, distance) == pytest.approx(
+        2 * special.stdtr(df, -distance), rel=1e-12, abs=1e-300
     )
 
 
-@pytest.mark.parametrize("freedom", [1e4, 1e5, 1e6])
-def test_holds_ten_digits_up_to_a_million_degrees_of_freedom(freedom: float) -> None:
-    assert t_critical(freedom, 0.95) == pytest.approx(special.stdtrit(freedom, 0.975), rel=1e-10)
+@pytest.mark.parametrize("df", [1e4, 1e5, 1e6])
+def test_holds_ten_digits_up_to_a_million_degrees_of_freedom(df: float) -> None:
+    assert t_critical(df, 0.95) == pytest.approx(special.stdtrit(df, 0.975), rel=1e-10)
 
 
 def test_the_ends_of_the_scale() -> None:
@@ -131,7 +131,7 @@ def test_bootstrap_interval_of_a_mean_agrees_with_the_textbook() -> None:
     interval = mean_interval(values, replicates=4000)
     error = values.std(ddof=1) / math.sqrt(200)
     assert interval.value == pytest.approx(values.mean())
-    # Student's t with 199 degrees of freedom reaches 1.972 standard errors.
+    # Student's t with 199 degrees of df reaches 1.972 standard errors.
     assert interval.low == pytest.approx(values.mean() - 1.972 * error, abs=0.15 * error)
     assert interval.high == pytest.approx(values.mean() + 1.972 * error, abs=0.15 * error)
 

@@ -21,7 +21,7 @@ from breadth.measure.pass_at_k import (
     beta_objective,
     beta_pass_at_k,
     chart_ks,
-    count_problems,
+    count_exceedances,
     extrapolate_pass_at_k,
     log_failure,
     maximise,
@@ -159,8 +159,8 @@ def _objectives(seed: int) -> tuple[Objective, Objective]:
     samples, correct = _data(seed)
     every = np.ones((1, 60))
     return (
-        beta_objective(count_problems(samples, correct, every, unsolved_apart=False)),
-        zero_inflated_objective(count_problems(samples, correct, every, unsolved_apart=True)),
+        beta_objective(count_exceedances(samples, correct, every, unsolved_apart=False)),
+        zero_inflated_objective(count_exceedances(samples, correct, every, unsolved_apart=True)),
     )
 
 
@@ -204,9 +204,9 @@ def test_weights_stand_for_repeated_problems() -> None:
     at = np.array([[0.3, -0.2, -1.0]])
     for build, size in ((beta_objective, 2), (zero_inflated_objective, 3)):
         apart = size == 3
-        weighted = build(count_problems(samples, correct, weights.astype(float), unsolved_apart=apart))
+        weighted = build(count_exceedances(samples, correct, weights.astype(float), unsolved_apart=apart))
         copied = build(
-            count_problems(samples[repeated], correct[repeated], np.ones((1, len(repeated))), unsolved_apart=apart)
+            count_exceedances(samples[repeated], correct[repeated], np.ones((1, len(repeated))), unsolved_apart=apart)
         )
         assert weighted(at[:, :size], ONE)[0] == pytest.approx(copied(at[:, :size], ONE)[0])
 
@@ -215,7 +215,7 @@ def test_equal_problems_climb_to_a_single_rate() -> None:
     # Ten problems, each exactly 3 of 10: less spread than chance, so the likelihood rises all the way to the narrowest
     # Beta.
     objective = beta_objective(
-        count_problems(np.full(10, 10.0), np.full(10, 3.0), np.ones((1, 10)), unsolved_apart=False)
+        count_exceedances(np.full(10, 10.0), np.full(10, 3.0), np.ones((1, 10)), unsolved_apart=False)
     )
     found, _ = maximise(objective, np.zeros((1, 2)))
     alpha, beta = np.exp(found[0])
@@ -306,7 +306,7 @@ def test_any_counts_give_a_rising_curve_or_a_clear_error(pairs: list[tuple[int, 
     samples = [drawn for drawn, _ in pairs]
     correct = [min(drawn, right) for drawn, right in pairs]
     if sum(correct) in (0, sum(samples)):
-        with pytest.raises(MeasureError, match="no curve to carry on"):
+        with pytest.raises(MeasureError, match="no curve to extrapolate"):
             extrapolate_pass_at_k(samples, correct, [1])
         return
     result = extrapolate_pass_at_k(samples, correct, [1, 10, 100], replicates=40, seed=seed)

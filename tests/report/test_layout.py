@@ -39,9 +39,9 @@ from breadth.report.style import SHADES
 
 
 def test_places() -> None:
-    assert Scale(10, 20).at(15) == 0.5
-    assert Scale(1, 64, log=True).at(8) == pytest.approx(0.5)
-    assert Scale(0, 1).at(2) == 2
+    assert Scale(10, 20).position(15) == 0.5
+    assert Scale(1, 64, log=True).position(8) == pytest.approx(0.5)
+    assert Scale(0, 1).position(2) == 2
 
 
 def test_limits_make_room_for_a_single_value_and_for_none() -> None:
@@ -99,8 +99,8 @@ def test_ticks_stand_inside_the_scale_and_are_few(values: list[float], most: int
         assert scale.low < scale.high
         assert len(ticks) <= most + 2
         assert list(ticks) == sorted(set(ticks))
-        assert all(-1e-6 <= scale.at(tick) <= 1 + 1e-6 for tick in ticks)
-        assert all(-1e-9 <= scale.at(value) <= 1 + 1e-9 for value in values if is_drawable(value))
+        assert all(-1e-6 <= scale.position(tick) <= 1 + 1e-6 for tick in ticks)
+        assert all(-1e-9 <= scale.position(value) <= 1 + 1e-9 for value in values if is_drawable(value))
 
 
 @given(st.lists(st.floats(1e-100, 1e100), max_size=8), st.integers(2, 10))
@@ -108,7 +108,7 @@ def test_logarithmic_ticks_too(values: list[float], most: int) -> None:
     scale, ticks = position_scale(values, most, log=True)
     assert 0 < scale.low < scale.high
     assert 0 < len(ticks) <= most + 1
-    assert all(-1e-6 <= scale.at(tick) <= 1 + 1e-6 for tick in ticks)
+    assert all(-1e-6 <= scale.position(tick) <= 1 + 1e-6 for tick in ticks)
 
 
 NAN, INF = math.nan, math.inf

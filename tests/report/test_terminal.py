@@ -53,10 +53,10 @@ def shown(*parts: RenderableType, width: int = 40) -> str:
 
 
 def test_a_pen_knows_its_console() -> None:
-    assert Pen.of(console(72)) == Pen(72, ascii_only=False)
-    assert Pen.of(console(500)).width == MAX_WIDTH
-    assert Pen.of(console(72, "ascii")).ascii_only
-    assert Pen.of(console(72, "cp1252")).ascii_only
+    assert Pen.for_console(console(72)) == Pen(72, ascii_only=False)
+    assert Pen.for_console(console(500)).width == MAX_WIDTH
+    assert Pen.for_console(console(72, "ascii")).ascii_only
+    assert Pen.for_console(console(72, "cp1252")).ascii_only
 
 
 def test_escapes_go_and_markup_is_text() -> None:

@@ -24,11 +24,12 @@ from breadth.runtime.connect import (
 )
 from breadth.runtime.dialect import ServerDialect, ServerIdentity
 from breadth.runtime.sampler import Meter, SampleRequest
-from breadth.testing.fake_replies import CHAT, Reply
+from breadth.runtime.wire import CHAT_PATH
+from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer
 from breadth.testing.faults import Cut, Fault, Hang, Status, WrongContentType
 
-FOUR = Reply.of("4")
+FOUR = Reply.from_text("4")
 
 
 def asked(
@@ -46,7 +47,7 @@ def asked(
 
 
 def test_replies_are_json_objects() -> None:
-    reply, requests = asked(lambda site: site.post_json(CHAT, {"messages": []}))
+    reply, requests = asked(lambda site: site.post_json(CHAT_PATH, {"messages": []}))
     assert reply["choices"][0]["message"]["content"] == "4"
     assert requests[0].headers["authorization"] == "Bearer secret"
 
@@ -62,20 +63,20 @@ def test_replies_are_json_objects() -> None:
 )
 def test_what_goes_wrong_is_said(fault: Fault, problem: str) -> None:
     with pytest.raises(ServerError, match=problem):
-        asked(lambda site: site.post_json(CHAT, {"messages": []}), fault, seconds=0.3)
+        asked(lambda site: site.post_json(CHAT_PATH, {"messages": []}), fault, seconds=0.3)
 
 
 def test_a_server_that_is_not_there_is_said() -> None:
     async def main() -> None:
         async with ServerClient("http://127.0.0.1:9") as site:
-            await site.post(CHAT, {})
+            await site.post(CHAT_PATH, {})
 
     with pytest.raises(ServerError, match="cannot be reached"):
         asyncio.run(main())
 
 
 def test_an_endless_reply_is_cut() -> None:
-    body, _ = asked(lambda site: site.post(CHAT, {"stream": True}), reply=Reply.of("word " * 60_000))
+    body, _ = asked(lambda site: site.post(CHAT_PATH, {"stream": True}), reply=Reply.from_text("word " * 60_000))
     assert MAX_PAGE_BYTES < len(body) < 2 * MAX_PAGE_BYTES
 
 
@@ -83,7 +84,7 @@ def test_a_site_without_an_address_or_context_is_refused() -> None:
     with pytest.raises(SettingsError, match="not the address"):
         ServerClient("ftp://x")
     with pytest.raises(RuntimeError, match="inside its context"):
-        asyncio.run(ServerClient("http://127.0.0.1:9").post(CHAT, {}))
+        asyncio.run(ServerClient("http://127.0.0.1:9").post(CHAT_PATH, {}))
 
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]

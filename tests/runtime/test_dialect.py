@@ -1,4 +1,4 @@
-"""The plain OpenAI dialect: every field explicit, nothing a strict server would refuse, what it cannot say is refused in words."""
+"""The plain OpenAI dialect: every field explicit, nothing a strict server would refuse, clear errors for the rest."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_options_of_the_user_come_last() -> None:
 def test_what_the_schema_cannot_say_is_refused() -> None:
     with pytest.raises(StrategyError, match="cap on thinking"):
         ServerDialect().build_request(SampleRequest(CHAT, Sampling(thinking_tokens=9)))
-    with pytest.raises(StrategyError, match="continue a given beginning"):
+    with pytest.raises(StrategyError, match="continue a given prefix"):
         ServerDialect().build_request(SampleRequest(CHAT, prefix="It is"))
 
 

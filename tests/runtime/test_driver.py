@@ -51,14 +51,14 @@ class Source:
     most_open: int = 0
     offers: frozenset[str] = frozenset()
 
-    async def draw(self, draw: SampleRequest, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         number = len(self.draws)
-        self.draws.append(draw)
+        self.draws.append(request)
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         meter.calls, meter.prompt_tokens = 1, 10
         try:
-            for _ in range(min(self.tokens(number), draw.sampling.max_tokens)):
+            for _ in range(min(self.tokens(number), request.sampling.max_tokens)):
                 await asyncio.sleep(self.pace)
                 meter.tokens += 1
         finally:
@@ -66,7 +66,7 @@ class Source:
         said = self.reply(number)
         if isinstance(said, BreadthError):
             raise said
-        cut = self.tokens(number) > draw.sampling.max_tokens
+        cut = self.tokens(number) > request.sampling.max_tokens
         return Candidate(said, finish="length" if cut else "stop", tokens=meter.tokens, prompt_tokens=10)
 
     async def close(self) -> None:

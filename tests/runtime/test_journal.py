@@ -49,7 +49,7 @@ def test_events_come_back_in_order_by_task_and_path(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.candidate.confidences, CANDIDATE.confidences)
     assert first.candidate.message == {"cap_ignored": [3, 2]}
     assert [event.candidate for event in again.take_events("a", "1.0/")] == [Candidate("x")]
-    assert [event.spend.output_tokens for event in again.pending_events("b")] == [4]
+    assert [event.spend.output_tokens for event in again.peek_events("b")] == [4]
     assert not again.take_events("a", ""), "what was taken up is not taken up twice"
 
 

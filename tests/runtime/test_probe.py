@@ -114,37 +114,37 @@ def test_raw_log_probs_are_told_from_processed_ones() -> None:
     verdict, remarks = concluded(Trials.classify_logprobs, even)
     assert verdict == "unknown"
     assert "equally likely" in remarks[0]
-    assert concluded(Trials.classify_logprobs, Reply.of("red"), Status(400))[0] == "unknown"
+    assert concluded(Trials.classify_logprobs, Reply.from_text("red"), Status(400))[0] == "unknown"
 
 
 def test_the_largest_number_of_alternatives_is_found() -> None:
-    assert concluded(Trials.count_top_logprobs, Reply.of("red")) == (20, [])
-    top, remarks = concluded(Trials.count_top_logprobs, Reply.of("red"), NoLogprobs())
+    assert concluded(Trials.count_top_logprobs, Reply.from_text("red")) == (20, [])
+    top, remarks = concluded(Trials.count_top_logprobs, Reply.from_text("red"), NoLogprobs())
     assert top == 0
     assert "none were sent" in remarks[0]
     refused = Scheduled(Status(400), lambda number: number < 2)  # 20 and 5 are too many
-    assert concluded(Trials.count_top_logprobs, Reply.of("red"), refused)[0] == 1
-    top, remarks = concluded(Trials.count_top_logprobs, Reply.of("red"), Status(400))
+    assert concluded(Trials.count_top_logprobs, Reply.from_text("red"), refused)[0] == 1
+    top, remarks = concluded(Trials.count_top_logprobs, Reply.from_text("red"), Status(400))
     assert (top, len(remarks)) == (0, 3)
 
 
 def test_usage_is_looked_for_in_the_stream() -> None:
-    assert concluded(Trials.check_usage, Reply.of("red"))[0] == "yes"
-    assert concluded(Trials.check_usage, Reply.of("red"), NoUsage())[0] == "no"
+    assert concluded(Trials.check_usage, Reply.from_text("red"))[0] == "yes"
+    assert concluded(Trials.check_usage, Reply.from_text("red"), NoUsage())[0] == "no"
     with pytest.raises(ServerError, match="status 401"):
-        concluded(Trials.check_usage, Reply.of("red"), Status(401))
+        concluded(Trials.check_usage, Reply.from_text("red"), Status(401))
 
 
 def test_a_beginning_is_continued_or_not() -> None:
     def continues(request: dict[str, Any], number: int) -> Reply:
-        return Reply.of(" 9, 10" if request["messages"][-1]["content"] == COUNTING_PREFIX else "1, 2")
+        return Reply.from_text(" 9, 10" if request["messages"][-1]["content"] == COUNTING_PREFIX else "1, 2")
 
     assert concluded(Trials.check_prefix, continues)[0] == "yes"
-    assert concluded(Trials.check_prefix, Reply.of("Sure! 1, 2"))[0] == "no"
-    assert concluded(Trials.check_prefix, Reply.of("x"), EmptyText())[0] == "no"
-    verdict, remarks = concluded(Trials.check_prefix, Reply.of("no no no no"))
+    assert concluded(Trials.check_prefix, Reply.from_text("Sure! 1, 2"))[0] == "no"
+    assert concluded(Trials.check_prefix, Reply.from_text("x"), EmptyText())[0] == "no"
+    verdict, remarks = concluded(Trials.check_prefix, Reply.from_text("no no no no"))
     assert verdict == "unknown"
-    assert "over and over" in remarks[0]
+    assert "repeats the same text" in remarks[0]
     verdict, remarks = concluded(Trials.check_prefix, continues, dialect=ServerDialect())
     assert verdict == "no"
     assert "plain OpenAI schema" in remarks[0]
@@ -157,24 +157,24 @@ def test_a_model_that_cannot_count_is_given_half_of_its_own_reply() -> None:
 
     def continues(request: dict[str, Any], number: int) -> Reply:
         given = request["messages"][-1]["content"]
-        return Reply.of(reply.removeprefix(given) if given and reply.startswith(given) else reply)
+        return Reply.from_text(reply.removeprefix(given) if given and reply.startswith(given) else reply)
 
     assert concluded(Trials.check_prefix, continues)[0] == "yes"
-    assert concluded(Trials.check_prefix, Reply.of(reply))[0] == "no"
+    assert concluded(Trials.check_prefix, Reply.from_text(reply))[0] == "no"
 
 
 def test_seeds_are_kept_to_or_not() -> None:
-    assert concluded(Trials.check_seed, lambda request, _: Reply.of(f"seed {request['seed']}"))[0] == "yes"
-    assert concluded(Trials.check_seed, lambda _, number: Reply.of(f"draw {number}"))[0] == "no"
-    verdict, remarks = concluded(Trials.check_seed, Reply.of("red"))
+    assert concluded(Trials.check_seed, lambda request, _: Reply.from_text(f"seed {request['seed']}"))[0] == "yes"
+    assert concluded(Trials.check_seed, lambda _, number: Reply.from_text(f"draw {number}"))[0] == "no"
+    verdict, remarks = concluded(Trials.check_seed, Reply.from_text("red"))
     assert verdict == "unknown"
     assert "same text" in remarks[0]
 
 
 def test_n_is_heeded_or_not() -> None:
-    assert concluded(Trials.check_n, Reply.of("red"))[0] == "yes"
-    assert concluded(Trials.check_n, Reply.of("red"), NIgnored())[0] == "no"
-    assert concluded(Trials.check_n, Reply.of("red"), Status(400))[0] == "no"
+    assert concluded(Trials.check_n, Reply.from_text("red"))[0] == "yes"
+    assert concluded(Trials.check_n, Reply.from_text("red"), NIgnored())[0] == "no"
+    assert concluded(Trials.check_n, Reply.from_text("red"), Status(400))[0] == "no"
 
 
 def thinker(heeds: bool, thought: int = 40) -> ReplyScript:
@@ -193,7 +193,7 @@ def test_a_cap_on_thinking_is_kept_or_not() -> None:
         "no",
     )  # within the slack, but not shortened
     assert concluded(Trials.check_thinking, thinker(heeds=True, thought=3))[0] == ("yes", "unknown")
-    verdicts, remarks = concluded(Trials.check_thinking, Reply.of("56"))
+    verdicts, remarks = concluded(Trials.check_thinking, Reply.from_text("56"))
     assert verdicts == ("no", "unknown")
     assert "no thinking" in remarks[0]
     assert concluded(Trials.check_thinking, thinker(heeds=True), dialect=ServerDialect())[0] == ("yes", "no")
@@ -219,7 +219,7 @@ def test_the_real_server_is_found_as_it_is(llama: str) -> None:
         speculative="no",
         context=1024,
         slots=8,
-        remarks=("Whether thinking can be capped could not be told: the model did no thinking that is set apart.",),
+        remarks=("Whether thinking can be capped is unknown: the model did no thinking that is separated.",),
     )
 
 
@@ -232,7 +232,7 @@ def test_a_thinking_server_is_found_to_cap(thinking_llama: str) -> None:
 
 def test_an_unknown_server_is_spoken_to_plainly() -> None:
     async def main() -> Capabilities:
-        async with FakeServer(lambda request, _: Reply.of(f"seed {request['seed']}")) as server:
+        async with FakeServer(lambda request, _: Reply.from_text(f"seed {request['seed']}")) as server:
             return await probe(f"{server.url}/v1")
 
     found = asyncio.run(main())
@@ -253,7 +253,7 @@ def test_an_unknown_server_is_spoken_to_plainly() -> None:
 )
 def test_a_server_that_draws_nothing_is_an_error(fault: Status | Hang | None, model: str, problem: str) -> None:
     async def main() -> None:
-        async with FakeServer(Reply.of("x"), faults=[fault] if fault else []) as server:
+        async with FakeServer(Reply.from_text("x"), faults=[fault] if fault else []) as server:
             await probe(server.url, model=model, seconds=0.3)
 
     with pytest.raises(ServerError, match=problem):
@@ -275,5 +275,5 @@ def test_one_of_several_models_must_be_named() -> None:
 
 def test_a_dialect_is_fitted_where_it_can_be() -> None:
     identity = ServerIdentity({}, {}, {"/props": {"chat_template": "{{ m.reasoning_content }}"}})
-    assert LlamaCppDialect().fitted(identity) == LlamaCppDialect(thinks=True)
+    assert LlamaCppDialect().fit_to(identity) == LlamaCppDialect(thinks=True)
     assert VllmDialect().fit_to(identity) == VllmDialect()

@@ -1,4 +1,4 @@
-"""Every strategy against a server that does its worst, through the real sampler and driver: it ends, and an error is never an answer."""
+"""Every strategy against a server that does its worst: it ends, and an error is never an answer."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def said(body: dict[str, Any], number: int) -> Reply:
     """Think, turn, close the thinking and answer; every fourth is wrong."""
     del body
     answer = 41 if number % 4 == 3 else 42
-    return Reply.of(f"<think> Six sevens. Wait, once more. </think> So the answer is {answer}.")
+    return Reply.from_text(f"<think> Six sevens. Wait, once more. </think> So the answer is {answer}.")
 
 
 async def scored(task: Task, candidate: Candidate, draw: JudgeSampler) -> Judgement:
@@ -123,7 +123,7 @@ async def driven(strategy: Strategy, faults: Sequence[Fault | Scheduled], budget
         finally:
             await sampler.close()
         assert (driver.ledger.reservations, driver.ledger.spent) == ([], result.spend)
-        await wait_until(lambda: server.in_flight == 0)  # what was cancelled has to reach the server
+        await wait_until(lambda: server.open_requests == 0)  # what was cancelled has to reach the server
     return result
 
 

@@ -1,4 +1,4 @@
-"""A run folder of the inference loop: candidates as rollouts that every instrument reads, replies for taking it up again."""
+"""A run folder of the inference loop: candidates as rollouts that every instrument reads, replies for a resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a draw is unless told otherwise: nothing given, nothing halted, no deadline, every sampling field at its vetted default."""
+"""The defaults of a sample request: no prefix, no halt rule, no deadline, vetted sampling fields."""
 
 from __future__ import annotations
 

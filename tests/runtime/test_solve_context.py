@@ -25,10 +25,10 @@ from breadth.runtime.solve_context import (
     JudgeSampler,
     ModelJudge,
     SolveContext,
+    clean_surrogates,
     estimate_prompt_tokens,
     gather_or_cancel,
     new_trace_id,
-    replace_surrogates,
     sample_seed,
 )
 
@@ -55,8 +55,8 @@ def test_a_prompt_is_guessed_generously() -> None:
 
 
 def test_halves_of_characters_are_replaced_and_nothing_else() -> None:
-    assert replace_surrogates("naïve \U0001f600") == "naïve \U0001f600"
-    assert replace_surrogates("a\ud83db") == "a?b"
+    assert clean_surrogates("naïve \U0001f600") == "naïve \U0001f600"
+    assert clean_surrogates("a\ud83db") == "a?b"
 
 
 def test_a_draw_is_sent_what_the_task_and_the_request_say() -> None:
@@ -79,7 +79,7 @@ def judged(
     judge: JudgeFunction,
     sampler: ScriptedSampler,
     budget: Budget = Budget(),  # noqa: B008 - frozen
-    by: str = "default",  # noqa: B008
+    by: str = "default",
 ) -> tuple[Candidate, SolveContext]:
     async def main() -> tuple[Candidate, SolveContext]:
         solving = SolveContext(TASK, sampler, Ledger(budget), {"default": judge})
@@ -104,7 +104,7 @@ def test_a_judge_that_hangs_ends_at_the_deadline() -> None:
 
 
 def test_a_judge_that_is_not_there_is_named() -> None:
-    with pytest.raises(StrategyError, match="judged by 'nobody'"):
+    with pytest.raises(StrategyError, match="need the judge 'nobody'"):
         judged(asking_judge, ScriptedSampler([]), by="nobody")
 
 

@@ -1,4 +1,4 @@
-"""One run being driven: a course that changes after a kill, forks taken up again, what is not delivered is still paid."""
+"""One run of a strategy: another course after a kill, forks resumed, undelivered samples still charged."""
 
 from __future__ import annotations
 
@@ -202,10 +202,10 @@ def test_a_course_changed_once_is_kept_the_next_time(tmp_path: Path) -> None:
 class Unstoppable(ScriptedSampler):
     """Gives what it has when it is cancelled."""
 
-    async def draw(self, draw: SampleRequest, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         """Draw, and never let go without a candidate."""
         try:
-            return await super().sample(draw, meter)
+            return await super().sample(request, meter)
         except asyncio.CancelledError:
             return Candidate("The answer is 5.")
 

@@ -1,4 +1,4 @@
-"""The sweep: every sample once, the same after a kill, within its ceiling, and honest about a server that cannot do it."""
+"""The sweep: every sample once, the same after a kill, within its ceiling, and honest about what a server lacks."""
 
 from __future__ import annotations
 
@@ -169,14 +169,14 @@ from breadth.runtime.sweep import Sweep
 class Doomed:
     offers = model().offers
     inner = model()
-    async def draw(self, draw, meter):
+    async def sample(self, request, meter):
         if len(self.inner.drawn) >= {after}:
             os._exit(9)
-        return await self.inner.draw(draw, meter)
+        return await self.inner.sample(request, meter)
 
 async def main():
     sweep = Sweep(Doomed(), QUESTIONS, WISHES, Path({folder!r}))
-    await sweep.begin()
+    await sweep.run_pilot()
     await sweep.collect()
 
 asyncio.run(main())
@@ -232,7 +232,7 @@ def test_a_raised_ceiling_goes_on_with_more_questions(tmp_path: Path) -> None:
 def test_without_prefixes_only_widths_are_measured_and_that_is_said(tmp_path: Path) -> None:
     sweep = swept(model(offers=frozenset({"seed"})), tmp_path / "run")
     assert [arm.name for arm in sweep.plan.arms] == ["as it comes"]
-    assert "cannot continue a reply" in sweep.plan.notes[0]
+    assert "cannot continue a given prefix of a reply" in sweep.plan.notes[0]
 
 
 def test_budgets_may_be_left_out(tmp_path: Path) -> None:
@@ -249,10 +249,10 @@ class Failing:
     def __init__(self, error: ServerError, after: int = 0) -> None:
         self.error, self.after, self.inner = error, after, model()
 
-    async def draw(self, draw: SampleRequest, meter: Meter) -> Candidate:
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
         if len(self.inner.drawn) >= self.after:
             raise self.error
-        return await self.inner.sample(draw, meter)
+        return await self.inner.sample(request, meter)
 
     async def close(self) -> None: ...
 

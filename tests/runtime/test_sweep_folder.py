@@ -83,7 +83,7 @@ def test_tasks_that_failed_last_are_drawn_anew_and_stay_charged(tmp_path: Path) 
 def test_a_sample_keeps_its_cost_its_grade_and_how_sure_it_was() -> None:
     question = Question("q", "1 + 1?", "#### 2")
     policy = Policy(sampling=Sampling(max_tokens=64, top_logprobs=20), model="m")
-    driver = Driver(HumpModel(lambda _: 1.0, {"1 + 1?": "2"}, natural=3))
+    driver = Driver(HumpModel(lambda _: 1.0, {"1 + 1?": "2"}, natural_length=3))
     solved = asyncio.run(driver.solve(Single(), policy.task(question.prompt)))
     row = sample_row(question, 2, "as it comes", solved)
     extra = orjson.loads(row.pop("extra"))

@@ -68,7 +68,7 @@ def test_cuts_and_line_ends_change_nothing(data: list[bytes], draw: st.DataObjec
 
 
 def test_an_event_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LARGEST", 100)
+    monkeypatch.setattr(wire, "MAX_EVENT_BYTES", 100)
     events = EventParser()
     with pytest.raises(ServerError, match="without ending one event"):
         for _ in range(11):

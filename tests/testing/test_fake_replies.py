@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.testing.fake_replies import CHAT, COMPLETIONS, Reply, ReplyToken, split_tokens, stream_events, whole_body
+from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
+from breadth.testing.fake_replies import Reply, ReplyToken, completion_body, completion_events, split_tokens
 
 
-def events(replies: list[Reply], request: dict[str, Any], path: str = CHAT) -> list[Any]:
-    lines = b"".join(stream_events(replies, request, path, "id", "m")).decode().split("\n\n")
+def events(replies: list[Reply], request: dict[str, Any], path: str = CHAT_PATH) -> list[Any]:
+    lines = b"".join(completion_events(replies, request, path, "id", "m")).decode().split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
 
@@ -27,7 +28,7 @@ def test_words_joined_are_the_text(text: str) -> None:
 @settings(max_examples=50)
 @given(st.floats(-30, 0), st.integers(1, 30))
 def test_made_up_alternatives_are_ranked_probabilities(logprob: float, top: int) -> None:
-    ranked = ReplyToken("x", logprob).ranked(top)
+    ranked = ReplyToken("x", logprob).top_tokens(top)
     values = [value for _, value in ranked]
     assert len({text for text, _ in ranked}) == len(ranked) == top
     assert values == sorted(values, reverse=True)
@@ -36,26 +37,26 @@ def test_made_up_alternatives_are_ranked_probabilities(logprob: float, top: int)
 
 def test_given_alternatives_are_kept() -> None:
     # The token itself (-1.2) comes second; of three only two are asked for.
-    assert ReplyToken("b", -1.2, (("a", -0.7), ("c", -2.0))).ranked(2) == [("a", -0.7), ("b", -1.2)]
+    assert ReplyToken("b", -1.2, (("a", -0.7), ("c", -2.0))).top_tokens(2) == [("a", -0.7), ("b", -1.2)]
 
 
 def test_a_limit_counts_thinking_first() -> None:
-    reply = Reply.of("one two three", reasoning="hm well")
-    cut = reply.within({"max_tokens": 3})
+    reply = Reply.from_text("one two three", reasoning="hm well")
+    cut = reply.limit_to({"max_tokens": 3})
     assert (len(cut.reasoning), cut.text, cut.finish) == (2, "one", "length")
-    assert reply.within({"max_completion_tokens": 1}).reasoning == reply.reasoning[:1]
-    assert reply.within({"max_tokens": 5}) is reply
+    assert reply.limit_to({"max_completion_tokens": 1}).reasoning == reply.reasoning[:1]
+    assert reply.limit_to({"max_tokens": 5}) is reply
 
 
 def test_a_stop_text_ends_the_reply_before_it() -> None:
-    reply = Reply.of("one two three", finish="length").within({"stop": ["ee", "wo"]})
+    reply = Reply.from_text("one two three", finish="length").limit_to({"stop": ["ee", "wo"]})
     assert (reply.text, reply.finish) == ("one t", "stop")
-    assert Reply.of("one two").within({"stop": "four"}).text == "one two"
+    assert Reply.from_text("one two").limit_to({"stop": "four"}).text == "one two"
 
 
 def test_a_chat_stream_is_one_event_a_token() -> None:
     told = events(
-        [Reply.of("a b", reasoning="t")],
+        [Reply.from_text("a b", reasoning="t")],
         {"logprobs": True, "top_logprobs": 2, "stream_options": {"include_usage": True}},
     )
     deltas = [event["choices"][0]["delta"] for event in told[:-1]]
@@ -83,18 +84,18 @@ def test_a_chat_stream_is_one_event_a_token() -> None:
 
 
 def test_nothing_is_sent_that_was_not_asked_for() -> None:
-    told = events([Reply.of("a")], {})
+    told = events([Reply.from_text("a")], {})
     assert all("usage" not in event and "logprobs" not in event["choices"][0] for event in told)
 
 
 def test_several_choices_come_in_turn() -> None:
-    told = events([Reply.of("a b"), Reply.of("c")], {})
+    told = events([Reply.from_text("a b"), Reply.from_text("c")], {})
     texts = [(event["choices"][0]["index"], event["choices"][0]["delta"].get("content")) for event in told]
     assert texts == [(0, ""), (1, ""), (0, "a"), (1, "c"), (0, " b"), (1, None), (0, None)]
 
 
 def test_completions_have_the_older_shape() -> None:
-    told = events([Reply.of("a b")], {"logprobs": 1}, COMPLETIONS)
+    told = events([Reply.from_text("a b")], {"logprobs": 1}, COMPLETIONS_PATH)
     assert [event["choices"][0]["text"] for event in told] == ["a", " b", ""]
     assert told[1]["choices"][0]["logprobs"] == {
         "tokens": [" b"],
@@ -102,15 +103,15 @@ def test_completions_have_the_older_shape() -> None:
         "top_logprobs": [{" b": -0.1}],
         "text_offset": [1],
     }
-    body = whole_body([Reply.of("a b")], {"logprobs": 1}, COMPLETIONS, "id", "m")
+    body = completion_body([Reply.from_text("a b")], {"logprobs": 1}, COMPLETIONS_PATH, "id", "m")
     assert (body["choices"][0]["text"], body["choices"][0]["logprobs"]["text_offset"]) == ("a b", [0, 1])
 
 
 def test_a_whole_body_has_everything() -> None:
-    body = whole_body(
-        [Reply.of("a b", reasoning="t", reasoning_field="reasoning", cached_tokens=4)],
+    body = completion_body(
+        [Reply.from_text("a b", reasoning="t", reasoning_field="reasoning", cached_tokens=4)],
         {"logprobs": True},
-        CHAT,
+        CHAT_PATH,
         "id",
         "m",
     )
@@ -119,4 +120,4 @@ def test_a_whole_body_has_everything() -> None:
     assert [entry["token"] for entry in choice["logprobs"]["content"]] == ["t", "a", " b"]
     assert choice["logprobs"]["content"][0]["top_logprobs"] == []
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
-    assert "usage" not in whole_body([Reply.of("a", usage=False)], {}, CHAT, "id", "m")
+    assert "usage" not in completion_body([Reply.from_text("a", usage=False)], {}, CHAT_PATH, "id", "m")

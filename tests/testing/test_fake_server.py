@@ -62,7 +62,7 @@ def test_others_work_on_until_it_holds() -> None:
 
 def test_what_never_holds_is_an_error() -> None:
     with pytest.raises(TimeoutError):
-        asyncio.run(wait_until(lambda: False, patience=0.02))
+        asyncio.run(wait_until(lambda: False, timeout=0.02))
 
 
 async def raw(server: FakeServer) -> Iterator[tuple[float, bytes]]:
@@ -82,7 +82,7 @@ async def raw(server: FakeServer) -> Iterator[tuple[float, bytes]]:
 
 def test_tokens_come_at_their_pace() -> None:
     async def main() -> list[float]:
-        async with FakeServer(Reply.of("a b c", wait=0.1, delay=0.05)) as server:
+        async with FakeServer(Reply.from_text("a b c", wait=0.1, delay=0.05)) as server:
             start = time.monotonic()
             return [when - start for when, line in await raw(server) if b'"content":"' in line or b"DONE" in line]
 
@@ -95,7 +95,7 @@ def test_tokens_come_at_their_pace() -> None:
 @pytest.mark.parametrize("delay", [0.0, 0.001])
 def test_everything_before_a_cut_arrives(delay: float) -> None:
     async def main() -> tuple[list[bytes], int]:
-        async with FakeServer(Reply.of("word " * 20_000, delay=delay), faults=[Cut(after=50)]) as server:
+        async with FakeServer(Reply.from_text("word " * 20_000, delay=delay), faults=[Cut(after=50)]) as server:
             lines = [line for _, line in await raw(server) if line.strip()]
             return lines, server.requests[0].events
 
@@ -107,7 +107,7 @@ def test_everything_before_a_cut_arrives(delay: float) -> None:
 
 def test_a_long_stream_goes_in_several_writes() -> None:
     async def main() -> tuple[int, int]:
-        async with FakeServer(Reply.of("word " * 2_000)) as server:
+        async with FakeServer(Reply.from_text("word " * 2_000)) as server:
             lines = [line for _, line in await raw(server)]
             return sum(map(len, lines)), sum(line.startswith(b"data: {") for line in lines)
 
@@ -117,7 +117,7 @@ def test_a_long_stream_goes_in_several_writes() -> None:
 
 
 ASK: Any = {"model": "fake", "messages": [{"role": "user", "content": "2+2?"}]}
-FOUR = Reply.of("the answer is 4", reasoning="two and two")
+FOUR = Reply.from_text("the answer is 4", reasoning="two and two")
 
 
 def with_sdk(
@@ -188,7 +188,7 @@ def test_the_sdk_reads_completions() -> None:
 
 def test_the_script_sees_the_request_and_counts_draws() -> None:
     def script(request: dict[str, Any], number: int) -> Reply:
-        return Reply.of(f"{request['messages'][0]['content']} {number}")
+        return Reply.from_text(f"{request['messages'][0]['content']} {number}")
 
     async def ask(client: openai.AsyncOpenAI, server: FakeServer) -> None:
         three = await client.chat.completions.create(**ASK, n=3)
@@ -272,7 +272,7 @@ def test_a_cut_is_seen_as_a_broken_reply(streamed: bool) -> None:
                 with pytest.raises(aiohttp.ClientPayloadError):
                     await reply.read()
             assert server.requests[0].left is None
-            assert server.in_flight == 0
+            assert server.open_requests == 0
 
     asyncio.run(main())
 
@@ -351,7 +351,7 @@ def test_a_hanging_server_never_answers_and_notices_who_leaves() -> None:
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.2), posted(server)(session):
                         pass
-            await wait_until(lambda: server.in_flight == 0)
+            await wait_until(lambda: server.open_requests == 0)
             arrival = server.requests[0]
             assert arrival.status is None
             assert arrival.left is not None

@@ -41,9 +41,9 @@ def test_schedules_count_from_the_first_request() -> None:
 
 def test_no_fault_changes_nothing() -> None:
     fault = Fault()
-    reply, request = Reply.of("a"), {"n": 2}
+    reply, request = Reply.from_text("a"), {"n": 2}
     assert not fault.hangs()
-    assert fault.instead() is None
+    assert fault.response() is None
     assert fault.reply(reply) is reply
     assert fault.request(request) is request
     assert list(fault.stream(iter(EVENTS))) == EVENTS
@@ -51,11 +51,11 @@ def test_no_fault_changes_nothing() -> None:
 
 
 def test_a_status_is_an_error_in_the_openai_shape_or_a_page() -> None:
-    shaped = Status(429, retry_after=1.5).instead()
+    shaped = Status(429, retry_after=1.5).response()
     assert (shaped.status, shaped.retry_after, shaped.content_type) == (429, 1.5, "application/json")
     assert json.loads(shaped.body)["error"]["code"] == 429
-    assert Status(502, shaped=False).instead().content_type == "text/html"
-    assert WrongContentType().instead().status == 200
+    assert Status(502, shaped=False).response().content_type == "text/html"
+    assert WrongContentType().response().status == 200
 
 
 def collected(stream: Iterator[bytes]) -> list[bytes]:
@@ -99,7 +99,7 @@ def test_requests_are_misunderstood() -> None:
 
 
 def test_replies_are_spoilt() -> None:
-    reply = Reply.of("a b", reasoning="t")
+    reply = Reply.from_text("a b", reasoning="t")
     assert EmptyText().reply(reply).text == ""
     assert not NoUsage().reply(reply).usage
     assert (Slow(0.5).reply(reply).delay, Slow(0.5).reply(reply).wait) == (0.5, 0.5)

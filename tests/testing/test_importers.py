@@ -114,7 +114,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         "is no metric or column of ours",
     ),
     "empty switch": ({"switches": property(lambda _: {"reward": " "}, doc="What to set.")}, "says nothing"),
-    "none to switch": ({"switches": property(lambda _: {}, doc="What to set.")}, "switches say what to set"),
+    "none to switch": ({"switches": property(lambda _: {}, doc="What to set.")}, "switches name what to set"),
     "no entropy": ({"entropy": property(lambda _: None, doc="None.")}, "entropy is an EntropyKind"),
     "invents files": ({"current": lambda _, files: [*files, Path("other")]}, "may only leave files out"),
 }

@@ -165,7 +165,7 @@ def test_an_entropy_without_gradient_only_matters_to_who_pays_for_it() -> None:
     chain = PLAIN.plus(loaded("forking-tokens"))  # reads the entropy, and no gradient of it
     left, right = run_loss(chain), run_loss(chain, gradient=False)
     assert all(torch.equal(left[name], right[name]) for name in left if name != "states")
-    with pytest.raises(MechanismError, match="carry no gradient"):
+    with pytest.raises(MechanismError, match="have no gradient"):
         run_loss(PAYING, gradient=False)
 
 
@@ -183,7 +183,7 @@ def test_the_plan_stage_tells_of_every_generation_whatever_the_order() -> None:
     told = run_plan(chain)
     assert [told[f"plan {number}"][1] for number in range(CHECK_STEPS)] == [1.0, 0.875, 0.75, 0.625] + [0.5] * 4
     assert any(0 in told[f"plan {number}"][0].values() for number in range(CHECK_STEPS))
-    assert run_plan(chain, turn=True) == told
+    assert run_plan(chain, reverse=True) == told
 
 
 def test_all_stages_pass_their_periods() -> None:

@@ -125,8 +125,8 @@ def test_those_that_keep_to_it_pass() -> None:
         (Fickle(), "another answer"),
         (Guesser(), "voted on"),
         (Forgetful(), "never drawn"),
-        (Careless(), "cost is not whole"),
-        (Brittle(), "every second draw"),
+        (Careless(), "cost is not complete"),
+        (Brittle(), "every second sample"),
         (Silent(), "does not say so"),
     ],
 )
@@ -158,14 +158,14 @@ def drawn(model: HumpModel, draw: SampleRequest) -> tuple[Candidate, Meter]:
 
 def test_left_alone_it_thinks_and_answers() -> None:
     candidate, meter = drawn(
-        HumpModel(lambda _: 1.0, TRUTHS, natural=5), SampleRequest(PROMPT, Sampling(max_tokens=50))
+        HumpModel(lambda _: 1.0, TRUTHS, natural_length=5), SampleRequest(PROMPT, Sampling(max_tokens=50))
     )
     assert candidate.text == THINKING_WORD * 5 + "The answer is 2."
     assert (candidate.finish, candidate.tokens, meter.tokens, meter.calls) == ("stop", 9, 9, 1)
 
 
 def test_without_room_it_is_cut_and_after_the_final_mark_it_answers_at_once() -> None:
-    model = HumpModel(lambda words: float(words >= 7), TRUTHS, natural=5)
+    model = HumpModel(lambda words: float(words >= 7), TRUTHS, natural_length=5)
     assert drawn(model, SampleRequest(PROMPT, Sampling(max_tokens=8)))[0].text == THINKING_WORD * 8
     enough = SampleRequest(PROMPT, prefix=THINKING_WORD * 7 + ANSWER_CUE)
     assert drawn(model, enough)[0].text == " 2."
@@ -173,13 +173,13 @@ def test_without_room_it_is_cut_and_after_the_final_mark_it_answers_at_once() ->
 
 
 def test_wrong_answers_are_one_or_many() -> None:
-    same, many = (HumpModel(lambda _: 0.0, TRUTHS, misled=misled) for misled in (1.0, 0.0))
+    same, many = (HumpModel(lambda _: 0.0, TRUTHS, common_error_share=share) for share in (1.0, 0.0))
     assert len({drawn(same, SampleRequest("1 + 1?", seed=seed))[0].text for seed in range(10)}) == 1
     assert len({drawn(many, SampleRequest("1 + 1?", seed=seed))[0].text for seed in range(10)}) > 5
 
 
 def test_confidences_come_when_asked_for() -> None:
-    model = HumpModel(lambda _: 1.0, TRUTHS, surer=100.0)
+    model = HumpModel(lambda _: 1.0, TRUTHS, confidence_gap=100.0)
     assert drawn(model, SampleRequest(PROMPT))[0].confidences is None
     sure = drawn(model, SampleRequest(PROMPT, Sampling(top_logprobs=20)))[0].confidences
     assert sure is not None

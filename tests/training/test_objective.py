@@ -363,7 +363,9 @@ def test_the_state_of_another_chain_is_refused() -> None:
     saved = Objective(Chain((ClippedPolicy(), ForkThermostat()))).state()
     with pytest.raises(MechanismError, match=r"lacks the state of none and has the state of \['fork-thermostat'\]"):
         Objective(Chain((ClippedPolicy(),))).restore(saved)
-    with pytest.raises(MechanismError, match=r"lacks the state of \['fork-thermostat-2'\] and has the state of none") as caught:
+    with pytest.raises(
+        MechanismError, match=r"lacks the state of \['fork-thermostat-2'\] and has the state of none"
+    ) as caught:
         Objective(Chain((ClippedPolicy(), ForkThermostat(), ForkThermostat()))).restore(saved)
     assert "Resume with the chain" in caught.value.remedy
 

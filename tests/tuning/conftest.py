@@ -80,7 +80,7 @@ def swept(tmp_path: Path) -> Swept:
             Question(f"q{place}", text, answer if labelled else None)
             for place, (text, answer) in enumerate(truths.items())
         ]
-        sampling = Sampling(max_tokens=1024, top_logprobs=20 if "surer" in settings else 0)
+        sampling = Sampling(max_tokens=1024, top_logprobs=20 if "confidence_gap" in settings else 0)
         widths, budgets = settings.pop("widths", (1, 2, 4, 8)), settings.pop("budgets", (16, 32, 64, 128, 256))
         wishes = SweepOptions(
             Policy(sampling=sampling), widths, budgets, settings.pop("draws", 4), settings.pop("seed", 0)

@@ -10,8 +10,8 @@ import pytest
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
 from breadth.tuning.choice import (
-    Choice,
     Option,
+    OptionChoice,
     choose,
     compare_at_equal_tokens,
     improvement_p_values,
@@ -90,7 +90,7 @@ DEFAULT = 1
 
 def chosen(
     scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], costs: Sequence[float] = COSTS, seed: int = 0
-) -> Choice:
+) -> OptionChoice:
     """Choose among options of which the second is one plain draw and the others are forced thinking."""
     options = [
         Option(
@@ -197,7 +197,7 @@ def test_an_option_that_varies_much_is_not_chosen_for_its_wide_error() -> None:
 def test_a_gain_that_is_gone_on_other_questions_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = drawn([0.3, 0.5, 0.6, 0.75, 0.77, 0.6], 60, 0)
     # Whatever the folds choose, it does worse there than one plain draw.
-    monkeypatch.setattr("breadth.tuning.choice._cross_fitted", lambda table, *_: (table[:, 0], [0] * 5))
+    monkeypatch.setattr("breadth.tuning.choice.cross_fit", lambda table, *_: (table[:, 0], [0] * 5))
     choice = chosen(scores)
     assert (choice.outcome, choice.option.name, choice.is_conclusive, choice.agreement) == (
         "cannot tell",
@@ -208,6 +208,6 @@ def test_a_gain_that_is_gone_on_other_questions_is_not_promised(monkeypatch: pyt
     assert choice.p_value < 0.05
 
 
-def test_where_nothing_dearer_was_measured_nothing_says_that_it_would_not_gain() -> None:
+def test_without_a_more_expensive_option_a_gain_is_not_ruled_out() -> None:
     scores = drawn([0.3, 0.6], 60, 0)
     assert chosen(scores, COSTS[:2]).outcome == "cannot tell"

@@ -24,7 +24,7 @@ from breadth.tuning.page import (
     build_stop_table,
     build_traits_table,
     build_tuning_page,
-    score_of,
+    score_interval,
 )
 from breadth.tuning.result import TuningResult, analyze_sweep
 
@@ -47,7 +47,7 @@ def verdicts_of(page: Page) -> list[Verdict]:
 
 
 def test_everything_measured_is_on_the_page(swept: Swept, tmp_path: Path) -> None:
-    folder = swept(lambda _: 0.45, misled=0.15, surer=1.0, budgets=(32, 128), draws=2)
+    folder = swept(lambda _: 0.45, common_error_share=0.15, confidence_gap=1.0, budgets=(32, 128), draws=2)
     page = page_of(folder)
     assert titles(page) == [
         "Accuracy against cost",
@@ -68,7 +68,7 @@ def test_everything_measured_is_on_the_page(swept: Swept, tmp_path: Path) -> Non
 
 
 def test_the_chosen_option_is_marked_in_the_chart(swept: Swept) -> None:
-    page = page_of(swept(lambda _: 0.45, misled=0.15, budgets=(32, 128), draws=2))
+    page = page_of(swept(lambda _: 0.45, common_error_share=0.15, budgets=(32, 128), draws=2))
     (curve,) = [
         section for section in page.sections if isinstance(section, Curve) and section.title == "Accuracy against cost"
     ]
@@ -78,7 +78,7 @@ def test_the_chosen_option_is_marked_in_the_chart(swept: Swept) -> None:
 
 
 def test_the_listed_policy_is_the_policy_less_a_library(swept: Swept) -> None:
-    run = Run.open(swept(lambda _: 0.45, misled=0.15, budgets=(), draws=2))
+    run = Run.open(swept(lambda _: 0.45, common_error_share=0.15, budgets=(), draws=2))
     found = analyze_sweep(run)
     (listing,) = [section for section in build_tuning_page(found, run.header).sections if isinstance(section, Listing)]
     listed = loads(Policy, listing.text)
@@ -92,14 +92,14 @@ def test_what_to_keep_in_mind_is_said(swept: Swept) -> None:
     page = page_of(swept(lambda _: 0.5, 6, labelled=False, offers=frozenset({"seed"})))
     (text,) = [section for section in page.sections if isinstance(section, Text)]
     assert SELF_CONSISTENT in text.text
-    assert "cannot continue a reply" in text.text
+    assert "cannot continue a given prefix of a reply" in text.text
     assert "without right answers" in page.subtitle
 
 
 @pytest.fixture
 def voted(swept: Swept) -> TuningResult:
     """A sweep of which a vote of eight is chosen."""
-    return analyze_sweep(Run.open(swept(lambda _: 0.45, misled=0.15, budgets=(32, 128), draws=2)))
+    return analyze_sweep(Run.open(swept(lambda _: 0.45, common_error_share=0.15, budgets=(32, 128), draws=2)))
 
 
 def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: TuningResult) -> None:
@@ -107,7 +107,7 @@ def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: TuningR
     assert [column.name for column in table.columns] == ["option", "draws", "accuracy", "tokens a question", "seconds"]
     names = ["one plain draw", "think 32", "vote of 2", "think 128", "vote of 4", "vote of 8 (chosen, highest)"]
     assert [row[0] for row in table.rows] == names
-    assert table.rows[0][2] == score_of(voted.options[0])
+    assert table.rows[0][2] == score_interval(voted.options[0])
 
 
 def test_budgets_and_widths_are_shown_together(voted: TuningResult) -> None:

@@ -59,7 +59,7 @@ def test_the_policy_is_a_file_that_runs(swept: Swept, tmp_path: Path) -> None:
 
 
 def test_where_wrong_answers_scatter_a_vote_is_chosen_and_stops_early(swept: Swept) -> None:
-    result = analyze_sweep(Run.open(swept(lambda _: 0.45, misled=0.15, budgets=(32, 128), draws=2)))
+    result = analyze_sweep(Run.open(swept(lambda _: 0.45, common_error_share=0.15, budgets=(32, 128), draws=2)))
     assert (result.choice.outcome, result.choice.option.width) == ("better", 8)
     assert result.stop is not None
     assert result.stops_early is not None
@@ -75,7 +75,9 @@ def test_where_wrong_answers_scatter_a_vote_is_chosen_and_stops_early(swept: Swe
 
 
 def test_without_labels_the_same_vote_is_found(swept: Swept) -> None:
-    result = analyze_sweep(Run.open(swept(lambda _: 0.45, misled=0.15, budgets=(32, 128), draws=2, labelled=False)))
+    result = analyze_sweep(
+        Run.open(swept(lambda _: 0.45, common_error_share=0.15, budgets=(32, 128), draws=2, labelled=False))
+    )
     assert not result.evidence.labelled
     assert result.choice.option.width == 8
 
@@ -94,14 +96,16 @@ def test_few_questions_keep_one_plain_draw(swept: Swept) -> None:
 
 
 def test_only_widths_where_thinking_cannot_be_forced(swept: Swept) -> None:
-    result = analyze_sweep(Run.open(swept(lambda _: 0.45, misled=0.15, offers=frozenset({"seed"}))))
+    result = analyze_sweep(Run.open(swept(lambda _: 0.45, common_error_share=0.15, offers=frozenset({"seed"}))))
     assert result.hump is None
     assert result.equal == ()
     assert result.choice.option.width == 8
 
 
 def test_confidence_is_used_where_it_is_shown_to_help(swept: Swept) -> None:
-    result = analyze_sweep(Run.open(swept(lambda _: 0.35, misled=0.4, surer=8.0, budgets=(), draws=1)))
+    result = analyze_sweep(
+        Run.open(swept(lambda _: 0.35, common_error_share=0.4, confidence_gap=8.0, budgets=(), draws=1))
+    )
     assert result.choice.option.width == 8
     assert result.confidence is not None
     assert result.confidence.gate.open
@@ -111,7 +115,9 @@ def test_confidence_is_used_where_it_is_shown_to_help(swept: Swept) -> None:
 
 
 def test_log_probs_are_not_asked_for_by_a_policy_that_does_not_look_at_them(swept: Swept) -> None:
-    result = analyze_sweep(Run.open(swept(lambda _: 0.45, misled=0.15, surer=0.0, budgets=(), draws=1)))
+    result = analyze_sweep(
+        Run.open(swept(lambda _: 0.45, common_error_share=0.15, confidence_gap=0.0, budgets=(), draws=1))
+    )
     assert result.confidence is not None
     assert not result.confidence.gate.open
     assert isinstance(result.policy.strategy, AdaptiveVote)
@@ -132,7 +138,7 @@ def test_one_or_two_questions_are_no_crash(swept: Swept, questions: int) -> None
 
 def test_where_plain_replies_never_come_to_an_answer_cutting_them_is_found(swept: Swept) -> None:
     # The model thinks beyond its cap, so plain replies state nothing; cut, it answers.
-    result = analyze_sweep(Run.open(swept(lambda _: 1.0, 15, budgets=(8, 16), draws=2, natural=2000)))
+    result = analyze_sweep(Run.open(swept(lambda _: 1.0, 15, budgets=(8, 16), draws=2, natural_length=2000)))
     assert result.evidence.plain.truncated.all()
     assert (result.evidence.plain.classes == -1).all()
     assert result.choice.default.score == 0

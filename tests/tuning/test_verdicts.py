@@ -39,7 +39,7 @@ def test_a_hump_is_a_warning_and_the_best_budget_the_headline(swept: Swept) -> N
 
 
 def test_a_vote_that_stops_early_is_told_with_what_that_saves(swept: Swept) -> None:
-    found = judged(swept(lambda _: 0.45, misled=0.15, budgets=(32, 128), draws=2, labelled=False))
+    found = judged(swept(lambda _: 0.45, common_error_share=0.15, budgets=(32, 128), draws=2, labelled=False))
     choice, _, equal = write_verdicts(found)
     assert choice.headline.startswith("Use a vote of up to 8 that stops early: ")
     assert f"agreeing with the pooled majority at {found.cost:,.0f} tokens" in choice.headline
@@ -69,7 +69,7 @@ def test_too_few_questions_are_told(swept: Swept) -> None:
 
 def test_answers_that_cannot_be_read_are_a_warning_with_the_remedy(swept: Swept) -> None:
     # It thinks beyond its cap, so plain samples come to no answer.
-    _, reading, *_ = write_verdicts(judged(swept(lambda _: 1.0, 15, budgets=(8, 16), draws=2, natural=2000)))
+    _, reading, *_ = write_verdicts(judged(swept(lambda _: 1.0, 15, budgets=(8, 16), draws=2, natural_length=2000)))
     assert reading.severity == Severity.WARNING
     assert reading.headline == "No answer could be read in 100% of the plain samples, and those count as wrong."
     assert reading.body == "Most of them were cut at the length cap: raise --max-tokens."
@@ -90,14 +90,12 @@ def test_differences_without_ends_are_written_without_them() -> None:
 
 
 def test_a_vote_by_confidence_is_called_so(swept: Swept) -> None:
-    found = judged(swept(lambda _: 0.35, misled=0.4, surer=8.0, budgets=(), draws=1))
+    found = judged(swept(lambda _: 0.35, common_error_share=0.4, confidence_gap=8.0, budgets=(), draws=1))
     assert isinstance(found.policy.strategy, ConfidenceVote)
-    assert write_verdicts(found)[0].headline.startswith("Use a vote of 8 weighed by confidence: ")
+    assert write_verdicts(found)[0].headline.startswith("Use a vote of 8 weighted by confidence: ")
 
 
 def test_a_gain_that_is_gone_is_told_as_such(swept: Swept) -> None:
     found = judged(swept(lambda _: 0.5, 20, budgets=(), draws=1, widths=(1, 2)))
     choice, *_ = write_verdicts(replace(found, choice=replace(found.choice, p_value=0.01)))
-    assert (
-        "nothing is left of its gain where every question is scored with what the other questions chose" in choice.body
-    )
+    assert "its gain is gone when every question is scored with the choice of the other questions" in choice.body

@@ -18,7 +18,7 @@ from breadth.cli.import_ import ColumnMap, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
-from breadth.doctor.finding import SEVERITIES, explain_finding, list_findings
+from breadth.doctor.finding import FINDING_SEVERITIES, explain_finding, list_findings
 from breadth.doctor.page import to_json
 from breadth.report.plaintext import one_line
 
@@ -94,7 +94,7 @@ def print_diagnoses(
 
 def severities_from(fail_on: str | None) -> Sequence[str]:
     """Return the severities that fail the command: the given one and all that are worse."""
-    names = [severity.value for severity in SEVERITIES]
+    names = [severity.value for severity in FINDING_SEVERITIES]
     if fail_on is not None and fail_on not in names:
         raise SettingsError(f"--fail-on got '{fail_on}'.", f"Choose one of {', '.join(names)}.")
     return [] if fail_on is None else names[: names.index(fail_on) + 1]

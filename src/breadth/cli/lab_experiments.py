@@ -133,7 +133,7 @@ def pretrain(
     held_out_problems = frozenset(problem for level in LEVELS for problem in draw_held_out(facts.prime, level))
     set_torch_threads(threads)
     with show_pretraining(lessons.steps) as report:
-        reasoner = teach(Teacher(facts), lessons, held_out=held_out_problems, told=report)
+        reasoner = teach(Teacher(facts), lessons, held_out=held_out_problems, on_loss=report)
     save_reasoner(reasoner, folder)
     typer.echo(f"wrote {folder}; is it fit? breadth lab gate --base {folder}", err=True)
 

@@ -29,7 +29,7 @@ def comparison_page(curves: Sequence[AccuracyCurves], advice: Recommendation) ->
     sections += [
         differences_table(curves),
         *verdicts_on_crossings(curves),
-        diversity_table(curves),
+        policy_diversity_table(curves),
         extrapolation_table(curves),
     ]
     problems = curves[0].passed.shape[0]
@@ -155,7 +155,7 @@ def verdicts_on_crossings(curves: Sequence[AccuracyCurves]) -> Iterator[Section]
         yield Verdict(Severity.NOTE if significant else Severity.CANNOT_TELL, headline, body, numbers)
 
 
-def diversity_table(curves: Sequence[AccuracyCurves]) -> Table:
+def policy_diversity_table(curves: Sequence[AccuracyCurves]) -> Table:
     """List how many different answers each policy gives, and the transfer gap to the first."""
     base = _arm(curves[0].policy)
     rows: list[list[Cell]] = []

@@ -65,7 +65,7 @@ def collect_evidence(
     opened = [Run.open(folder) for folder in sources.folders]
     runs = [(display_name(run.folder, run.header.name), run) for run in opened]
     runs += list(import_runs(sources, work_folder, known, on_progress))
-    cases = build_cases([pair for name, run in runs for pair in split_runs(name, run, sources)], sources)
+    cases = build_cases([pair for name, run in runs for pair in split_log_runs(name, run, sources)], sources)
     if not cases:
         first = sources.unused[0] if sources.unused else None
         raise UnknownFormatError(
@@ -106,11 +106,11 @@ def import_runs(
 
 def importers_of_stack(group: Sequence[RecognisedFile]) -> Mapping[str, Importer]:
     """Return the importer of each run in a table that stacks several, by run name; empty for other files."""
-    apart = getattr(group[0].importer, "apart", None) if len(group) == 1 else None
-    return {} if apart is None else apart(group[0].path, group[0].kind)
+    split = getattr(group[0].importer, "split_stacked_runs", None) if len(group) == 1 else None
+    return {} if split is None else split(group[0].path, group[0].kind)
 
 
-def split_runs(name: str, run: Run, sources: ClassifiedFiles) -> list[tuple[str, Run]]:
+def split_log_runs(name: str, run: Run, sources: ClassifiedFiles) -> list[tuple[str, Run]]:
     """Return the runs of one log separately; several are noted in ``used``."""
     runs = run.all_runs
     if len(runs) == 1:
@@ -341,19 +341,19 @@ SOLUTION_COLUMNS = (
     "ground_truth",
 )
 """Columns that hold a solution or an answer."""
-ROLLOUT_COLUMNS = frozenset({"reward", "score", "step", "advantage", "rewards", "logprobs", "epoch", "log_history"})
+NOT_DATA_COLUMNS = frozenset({"reward", "score", "step", "advantage", "rewards", "logprobs", "epoch", "log_history"})
 """Columns that rollouts and logs have and training data does not."""
 
 
 def is_training_data(path: Path, start: bytes) -> bool:
     """Say by its columns whether a file holds training data."""
     names = column_names(path, start)
-    return bool(names) and not names & ROLLOUT_COLUMNS and any(name in names for name in PROMPT_COLUMNS)
+    return bool(names) and not names & NOT_DATA_COLUMNS and any(name in names for name in PROMPT_COLUMNS)
 
 
 def read_training_data(path: Path) -> tuple[str, ...]:
     """Return the texts of the first rows: the worked solution, or the question where there is none."""
-    return tuple(text for row in islice(read_rows(path), MAX_DATA_ROWS) if (text := row_text(row)))
+    return tuple(text for row in islice(read_data_rows(path), MAX_DATA_ROWS) if (text := row_text(row)))
 
 
 def column_names(path: Path, start: bytes) -> frozenset[str]:
@@ -373,7 +373,7 @@ def column_names(path: Path, start: bytes) -> frozenset[str]:
     return frozenset(first) if isinstance(first, dict) else frozenset()
 
 
-def read_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def read_data_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a Parquet, JSON or JSON-lines file."""
     with path.open("rb") as file:
         start = file.read(4)

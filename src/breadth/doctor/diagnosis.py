@@ -12,9 +12,9 @@ from breadth.base.errors import MeasureError
 from breadth.doctor.evidence.record import TUNE_COMMAND, Evidence, is_inference_run
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import (
+    FINDING_SEVERITIES,
     FINDINGS,
     INFERENCE_FINDINGS,
-    SEVERITIES,
     CannotTell,
     Check,
     CheckResult,
@@ -76,7 +76,11 @@ def diagnose_run(evidence: Evidence, checks: Mapping[str, Check] | None = None) 
     order = list(checks)
     return RunDiagnosis(
         evidence,
-        tuple(sorted(explained, key=lambda finding: (SEVERITIES.index(finding.severity), order.index(finding.name)))),
+        tuple(
+            sorted(
+                explained, key=lambda finding: (FINDING_SEVERITIES.index(finding.severity), order.index(finding.name))
+            )
+        ),
         tuple(cannot_tell),
         tuple(name for name in silent if was_checked(checks[name], evidence, loops)),
     )
@@ -121,7 +125,7 @@ def applicable(evidence: Evidence, loops: frozenset[Loop]) -> list[str]:
 
 def was_checked(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:
     """Say whether a silent check really had something to check: its loop is covered, or it reads a probed server."""
-    return check.loop in loops or (evidence.server is not None and getattr(check, "of_server", False))
+    return check.loop in loops or (evidence.server is not None and getattr(check, "reads_server", False))
 
 
 def needs_sweep(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:

@@ -1,4 +1,8 @@
-"""What the doctor says: a finding with its proof and prescriptions, or that it cannot tell and what would let it."""
+"""What a check returns: a finding with its proof and prescriptions, or what it lacks; and the catalogue of all checks.
+
+`explain_finding` and `list_findings` write the pages of ``breadth doctor --explain`` from the docstrings of the checks
+and of their constants.
+"""
 
 from __future__ import annotations
 
@@ -18,93 +22,92 @@ if TYPE_CHECKING:
 
 
 Loop = Literal["training", "inference", "both", "configuration"]
-"""Where the trouble sits."""
+"""Where the failure is."""
 Confidence = Literal["certain", "strong", "likely"]
-"""``certain``: counted, or arithmetic on settings.
-
-``strong``: a 95 % interval says so. ``likely``: so it looks, and another cause would
-look the same."""
-SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.NOTE)
-"""What a finding can be, worst first."""
+"""``certain``: counted, or arithmetic on settings; ``strong``: shown by a 95 % interval; ``likely``: another cause
+would look the same.
+"""
+FINDING_SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.NOTE)
+"""Severities of findings, worst first."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One setting to change, by our name for it; a dialect words it."""
+    """One setting to change, by our name for it; a dialect spells it for the trainer or server."""
 
     setting: str
-    """A field of `Knobs`, or a name that only dialects know, e.g. ``chain``."""
+    """A field of `TrainerConfig`, or a name that only dialects know, e.g. ``chain``."""
     value: Any
     """What to set it to."""
 
 
 @dataclass(frozen=True)
 class Prescription:
-    """Something to do about a finding."""
+    """One thing to do about a finding."""
 
     action: str
-    """What to do, in one sentence that needs no dialect."""
+    """What to do, in one sentence without a trainer's setting names."""
     why: str
-    """What it does here."""
+    """Why it helps here."""
     changes: tuple[Change, ...] = ()
-    """The settings it takes, those included that let it act at all; none where it is no setting."""
+    """The settings to change, with those it needs to take effect; empty where it is no setting."""
     side_effect: str = ""
     """What it costs or may break."""
     source: str = ""
-    """Who found that it helps."""
+    """The paper or issue that shows that it helps."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A failure that is there."""
+    """A failure that was found."""
 
     name: str
     """Its name in the catalogue."""
     severity: Severity
     """critical, warning or note."""
     confidence: Confidence
-    """How sure."""
+    """How sure the check is."""
     loop: Loop
-    """Where the trouble sits."""
+    """Where the failure is."""
     headline: str
-    """One sentence that stands alone, with its number."""
+    """One self-contained sentence with its number."""
     evidence: tuple[Fact, ...]
     """The numbers that prove it, with the steps they come from."""
     disproof: str
-    """What one would have to see to take it back."""
+    """What observation would disprove it."""
     cost: str = ""
     """What it has cost so far."""
     prescriptions: tuple[Prescription, ...] = ()
-    """What to do, the largest effect to be expected first."""
+    """What to do, largest expected effect first."""
     invalidates: tuple[str, ...] = ()
-    """Findings that read the same numbers and must not be believed while this one holds."""
+    """Findings that read the same numbers and are not reliable while this one holds."""
     explained_by: tuple[str, ...] = ()
     """Other findings of the same diagnosis that may be its cause."""
 
 
 @dataclass(frozen=True)
 class CannotTell:
-    """A failure that may be there or not: what is missing, and what to switch on."""
+    """An inconclusive check: what is missing, and what to switch on."""
 
     name: str
-    """The finding that was asked."""
+    """Name of the check."""
     missing: str
-    """What it would need, and what was there instead."""
+    """What it needs, and what it got instead."""
     switch_on: str = ""
     """The exact setting that would show it, where there is one."""
 
 
 CheckResult: TypeAlias = Finding | CannotTell | None
-"""What a check returns; None is: looked, not there."""
+"""What a check returns; None: checked, not found."""
 
 
 class Check(Protocol):
     """A frozen dataclass whose fields are its constants, each with its reason."""
 
     loop: ClassVar[Loop]
-    """Where the trouble sits."""
+    """Where the failure is."""
     causes: ClassVar[tuple[str, ...]]
-    """Findings that may be the cause of this one."""
+    """Findings that may cause this one."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Look for the failure."""
@@ -113,11 +116,11 @@ class Check(Protocol):
 
 def worst_severity(findings: Sequence[Finding]) -> Severity | None:
     """Return the worst severity found; None where nothing was found."""
-    return min((one.severity for one in findings), key=SEVERITIES.index, default=None)
+    return min((finding.severity for finding in findings), key=FINDING_SEVERITIES.index, default=None)
 
 
-_HERE = "breadth.doctor.findings"
-_TRAINING = (
+_PACKAGE = "breadth.doctor.findings"
+_TRAINING_FINDINGS = (
     "unreliable-metric",
     "entropy-collapse",
     "entropy-explosion",
@@ -148,8 +151,8 @@ INFERENCE_FINDINGS = (
     "processed-logprobs",
     "bottleneck",
 )
-"""What can be found in the inference loop alone, or in both loops at once."""
-_CONFIGURATION = (
+"""Findings of the inference loop, or of both loops at once."""
+_CONFIGURATION_FINDINGS = (
     "no-op-settings",
     "contradictory-settings",
     "wrong-units",
@@ -157,60 +160,59 @@ _CONFIGURATION = (
 
 FINDINGS = Catalogue(
     "findings",
-    {name: f"{_HERE}.{name.replace('-', '_')}:FINDING" for name in (*_TRAINING, *INFERENCE_FINDINGS, *_CONFIGURATION)},
+    {
+        name: f"{_PACKAGE}.{name.replace('-', '_')}:FINDING"
+        for name in (*_TRAINING_FINDINGS, *INFERENCE_FINDINGS, *_CONFIGURATION_FINDINGS)
+    },
 )
-"""Name -> the check; a package adds its own through the entry-point group ``breadth.findings``."""
+"""Name -> the check, in the order they run; packages add theirs through the entry-point group ``breadth.findings``."""
 
 
 def explain_finding(name: str) -> Page:
-    """Explain one finding."""
+    """Explain one finding: its docstring, its constants with their reasons, and its possible causes."""
     check = FINDINGS.load(name)
-    sections: list[Section] = [Text(_prose(inspect.getdoc(check) or ""))]
-    why = field_reasons(type(check))
-    constants = [
-        Fact(field.name, _shown(getattr(check, field.name)), note=why.get(field.name, "")) for field in fields(check)
-    ]
+    paragraphs = (inspect.getdoc(check) or "").split("\n\n")
+    sections: list[Section] = [Text("\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))]
+    reasons = field_reasons(type(check))
+    constants = []
+    for field in fields(check):
+        value = getattr(check, field.name)
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        constants.append(Fact(field.name, shown, note=reasons.get(field.name, "")))
     if constants:
         sections.append(Facts("Constants, and why", constants))
     if check.causes:
-        sections.append(Facts("What may be behind it", [Fact("other findings", ", ".join(check.causes))]))
-    return Page(name, sections, subtitle=f"a finding of the doctor, about {_about(check)}")
+        sections.append(Facts("Possible causes", [Fact("other findings", ", ".join(check.causes))]))
+    return Page(name, sections, subtitle=f"a finding of the doctor, about {loop_label(check.loop)}")
 
 
 def list_findings() -> Page:
     """List every finding with its first sentence."""
     facts = [
-        Fact(name, (inspect.getdoc(check) or "").partition("\n")[0], note=_about(check)) for name, check in FINDINGS
+        Fact(name, (inspect.getdoc(check) or "").partition("\n")[0], note=loop_label(check.loop))
+        for name, check in FINDINGS
     ]
     return Page("What the doctor looks for", [Facts("Findings", facts)])
 
 
-def _about(check: Any) -> str:
+def loop_label(loop: Loop) -> str:
+    """Return how a page names the loop of a finding."""
     return {
         "training": "training",
         "inference": "inference",
         "both": "both loops",
         "configuration": "the configuration",
-    }[check.loop]
-
-
-def _shown(value: Any) -> Any:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else value
-
-
-def _prose(text: str) -> str:
-    """Join lines that were only broken to fit the file."""
-    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+    }[loop]
 
 
 def field_reasons(cls: type) -> dict[str, str]:
-    """Return the text under each field: the one place where a constant's reason stands."""
+    """Return the docstring under each field of a class: the reason of the constant."""
     body = ast.parse(dedent(inspect.getsource(cls))).body[0]
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     nodes = body.body if isinstance(body, ast.ClassDef) else []
     for before, after in pairwise(nodes):
         if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
             value = after.value
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                found[before.target.id] = " ".join(value.value.split())
-    return found
+                reasons[before.target.id] = " ".join(value.value.split())
+    return reasons

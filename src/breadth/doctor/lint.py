@@ -44,7 +44,7 @@ def issue_headline(issues: Sequence[Issue], noun: str, does: str, do: str) -> st
     ordered = [issue.setting for issue in sorted(issues, key=lambda issue: not issue.serious)]
     more = f" and {len(issues) - MAX_NAMED_SETTINGS} more" if len(issues) > MAX_NAMED_SETTINGS else ""
     verb = does if len(issues) == 1 else do
-    return f"{counted(len(issues), noun)} {verb}: {'; '.join(ordered[:MAX_NAMED_SETTINGS])}{more}."
+    return f"{pluralize(len(issues), noun)} {verb}: {'; '.join(ordered[:MAX_NAMED_SETTINGS])}{more}."
 
 
 def issue_facts(issues: Sequence[Issue]) -> tuple[Fact, ...]:
@@ -142,7 +142,7 @@ def prescribe_updates(evidence: Evidence) -> Prescription:
     """Take several updates per generation, which lets the ratio leave 1."""
     return Prescription(
         f"Take {prescriptions.UPDATES_PER_GENERATION} updates per generation",
-        f"The ratio can then leave 1, and settings that act on it take effect. Now: {evidence.config.describe('updates')}.",
+        f"The ratio can then leave 1, so what acts on it takes effect. Now: {evidence.config.describe('updates')}.",
         (Change("updates", prescriptions.UPDATES_PER_GENERATION),),
         "Each update is a little more off-policy than the one before.",
         "DAPO, arXiv 2503.14476; Entropy-Mechanism-of-RL#1",

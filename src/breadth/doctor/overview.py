@@ -1,4 +1,8 @@
-"""A run at a glance: what is in it, every instrument that it can feed, and what would let the others read."""
+"""A run at a glance: its contents, every instrument that can read it, and what the others would need.
+
+Here are the contents, the metrics and the entropy law; the instruments on rollouts are in `rollout_instruments`. An
+instrument turns a run into report sections; it measures and does not diagnose.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ import numpy as np
 
 from breadth.base.errors import CatalogueError
 from breadth.doctor.evidence.record import clip_to_range, rollout_windows
-from breadth.doctor.rollout_instruments import completion_table, coverage_sections, diversity_table, group_chart
 from breadth.measure.change_points import ChangePoint, find_change_points
 from breadth.measure.entropy import LawFit, fit_law
 from breadth.measure.trends import trend
@@ -23,49 +26,54 @@ from breadth.runs.reader import MetricSeries, Run
 
 
 def overview(run: Run) -> Page:
-    """Read a run with every instrument it can feed."""
-    parts = rollout_windows(run)
-    here, *rest = contents_sections(run)
+    """Read a run with every instrument that it has the data for."""
+    from breadth.doctor.rollout_instruments import completion_table, coverage_sections, diversity_table, group_chart
+
+    windows = rollout_windows(run)
+    contents, *rest = contents_sections(run)
     sections: list[Section] = [
-        here,
+        contents,
         *metric_sections(run),
         *law_section(run),
-        *coverage_sections(parts),
-        *diversity_table(parts),
-        *completion_table(run, parts),
-        *group_chart(parts),
+        *coverage_sections(windows),
+        *diversity_table(windows),
+        *completion_table(run, windows),
+        *group_chart(windows),
         *rest,
     ]
     sources = ", ".join(file.rpartition("/")[2] for file in run.header.files[:3])
     more = f" and {len(run.header.files) - 3} more" if len(run.header.files) > 3 else ""
-    made = [
+    provenance = [
         Fact("run folder", run.folder.name),
-        Fact("made", run.header.created),
+        Fact("created", run.header.created),
         Fact("from", f"{sources}{more}" or "a live run"),
     ]
     return Page(
-        run.header.name or run.folder.name, sections, subtitle="What this run says about its breadth", provenance=made
+        run.header.name or run.folder.name,
+        sections,
+        subtitle="What this run says about its breadth",
+        provenance=provenance,
     )
 
 
 INSTRUMENT_INPUTS = {
     "entropy": "whether the policy is narrowing",
     "reward": "whether it learns at all",
-    "zero_variance_groups": "how many rollouts teach nothing",
-    "truncated": "whether answers are cut off",
+    "zero_variance_groups": "how many rollouts give no gradient",
+    "truncated": "whether completions are truncated",
     "length": "whether thinking grows or collapses",
-    "kl_reference": "how far it drifts from where it started",
+    "kl_reference": "how far it drifts from the reference policy",
     "clip_fraction": "whether the ratio clip ever acts",
     "mismatch": "whether trainer and sampler disagree",
     "rollouts": "pass@k, votes, distinct answers, degenerate texts",
-    "entropy per token": "where the entropy sits: at forks or in mechanical steps",
+    "entropy per token": "where the entropy is: at forks or in mechanical steps",
     "eval": "whether held-out problems follow the training reward",
 }
-"""What an instrument needs -> what it would show."""
+"""Input of an instrument -> what it would show."""
 
 
 def contents_sections(run: Run) -> Sequence[Section]:
-    """Say what is there and what is missing."""
+    """Return what the run folder holds, what it lacks, and remarks on its input."""
     sections: list[Section] = [
         Facts("What is here", contents_facts(run)),
         Facts("What is missing", missing_inputs(run)),
@@ -80,16 +88,18 @@ def contents_sections(run: Run) -> Sequence[Section]:
     return [section for section in sections if not isinstance(section, Facts) or section.facts]
 
 
-def logging_switches(run: Run) -> Mapping[str, str]:
-    """Return what the run's own trainer can be told to log; empty when the trainer is not known."""
+def trainer_switches(run: Run) -> Mapping[str, str]:
+    """Return the settings that make the run's own trainer log more; empty when the trainer is not known."""
     try:
-        found: Mapping[str, str] = IMPORTERS.load(run.header.trainer).switches
+        switches: Mapping[str, str] = IMPORTERS.load(run.header.trainer).switches
     except CatalogueError:
         return {}
-    return found
+    return switches
 
 
 def contents_facts(run: Run) -> list[Fact]:
+    """Return what the run folder holds."""
+    ours = [metric_label(name) for name in run.metric_names() if describe_metric(name)]
     steps = sorted({point.step for point in run.points})
     facts = [
         Fact("trainer", run.header.trainer or "not known"),
@@ -98,13 +108,17 @@ def contents_facts(run: Run) -> list[Fact]:
             f"{steps[0]:,} to {steps[-1]:,}, {len(steps):,} logged" if steps else Missing("no metrics were logged"),
         ),
         Fact("starts", run.attempts, note="the newest attempt of each step counts" if run.attempts > 1 else ""),
-        Fact("metrics", len(run.metric_names()) or Missing("no metrics were logged"), note=_known(run)),
+        Fact(
+            "metrics",
+            len(run.metric_names()) or Missing("no metrics were logged"),
+            note=f"known to us: {', '.join(ours)}" if ours else "",
+        ),
     ]
     if run.rollout_files:
-        counted = run.query(
+        counts = run.query(
             "SELECT count(*) n, count(DISTINCT problem) p, count(DISTINCT step) s FROM rollouts"
         ).to_pylist()[0]
-        facts.append(Fact("rollouts", f"{counted['n']:,} of {counted['p']:,} problems at {counted['s']:,} steps"))
+        facts.append(Fact("rollouts", f"{counts['n']:,} of {counts['p']:,} problems at {counts['s']:,} steps"))
         facts.append(Fact("right or wrong", describe_grading(run)))
     kind = run.header.entropies.get("entropy")
     if kind:
@@ -115,12 +129,8 @@ def contents_facts(run: Run) -> list[Fact]:
     return facts
 
 
-def _known(run: Run) -> str:
-    ours = [name for name in run.metric_names() if describe_metric(name)]
-    return f"known to us: {', '.join(map(metric_label, ours))}" if ours else ""
-
-
 def describe_grading(run: Run) -> str | Missing:
+    """Return how rollouts are known to be right or wrong."""
     if correctness_sql(run) is None:
         return Missing("the reward has more than two values and no grade was logged; log a grade to measure pass@k")
     if run.header.reward_levels:
@@ -130,18 +140,17 @@ def describe_grading(run: Run) -> str | Missing:
 
 
 def missing_inputs(run: Run) -> list[Fact]:
-    known = logging_switches(run)
+    """Return what instruments lack, with the setting that switches it on."""
+    switches = trainer_switches(run)
     absent = [name for name in INSTRUMENT_INPUTS if not has_input(run, name)]
+    notes = {name: f"switch on with {setting}" for name, setting in switches.items()}
     return [
-        Fact(metric_label(name), f"would show {INSTRUMENT_INPUTS[name]}", note=_how(known, name)) for name in absent
+        Fact(metric_label(name), f"would show {INSTRUMENT_INPUTS[name]}", note=notes.get(name, "")) for name in absent
     ]
 
 
-def _how(known: Mapping[str, str], name: str) -> str:
-    return f"switch on with {known[name]}" if name in known else ""
-
-
 def has_input(run: Run, name: str) -> bool:
+    """Say whether a run holds an input of `INSTRUMENT_INPUTS`."""
     if name == "rollouts":
         return bool(run.rollout_files)
     if name == "entropy per token":
@@ -152,6 +161,7 @@ def has_input(run: Run, name: str) -> bool:
 
 
 def remark_line(file: str, row: int | None, problem: str, remedy: str) -> str:
+    """Return a remark on the input as one line."""
     name = file.rpartition("/")[2]
     where = f"{name}, row {row}: " if name and row else f"{name}: " if name else ""
     return f"{where}{problem} {remedy}".strip()
@@ -160,7 +170,7 @@ def remark_line(file: str, row: int | None, problem: str, remedy: str) -> str:
 CURVE_METRICS = ("entropy", "reward", "zero_variance_groups", "truncated", "length", "kl_reference")
 """Metrics shown as curves; the others are in the table."""
 BOOKKEEPING_METRICS = ("learning_rate", "epoch", "tokens_seen", "seconds_per_step", "loss")
-"""Schedules and bookkeeping: their trend says nothing about breadth."""
+"""Schedules and bookkeeping, whose trend says nothing about breadth."""
 METRIC_UNITS = {
     "entropy": "nats",
     "kl_reference": "nats",
@@ -169,13 +179,14 @@ METRIC_UNITS = {
     "length_min": "tokens",
     "length_max": "tokens",
 }
+"""Units of metrics that have one."""
 
 MIN_JUMP_SHARE = 0.1
-"""Jumps smaller than this share of the whole range are not marked."""
+"""Smallest jump that is marked, as a share of the metric's range."""
 
 
 def metric_sections(run: Run) -> Sequence[Section]:
-    """Return a table of every metric we know by name, then curves of the telling ones."""
+    """Return a table of every metric we know by name, then the most important as curves."""
     names = [name for name in METRIC_NAMES if name in run.metric_names() and name not in BOOKKEEPING_METRICS]
     if not names:
         return []
@@ -183,12 +194,12 @@ def metric_sections(run: Run) -> Sequence[Section]:
 
 
 def metric_curves(run: Run, names: Sequence[str]) -> list[Curve]:
-    """Draw metrics over the steps with their jumps; one that is constant, or was hardly logged, is left out."""
-    drawn = [metric_curve(run, name) for name in names]
-    return [curve for curve in drawn if curve is not None]
+    """Return metrics over the steps with their jumps; those that are constant or hardly logged are left out."""
+    return [curve for name in names if (curve := metric_curve(run, name)) is not None]
 
 
 def metric_table(run: Run, names: Sequence[str]) -> Table:
+    """Return start, end and direction of each metric."""
     columns = [Column("metric"), Column("start"), Column("now"), Column("direction")]
     rows: list[list[Cell]] = []
     for name in names:
@@ -207,9 +218,11 @@ def metric_table(run: Run, names: Sequence[str]) -> Table:
 
 
 def metric_curve(run: Run, name: str) -> Curve | None:
+    """Return one metric over the steps with its jumps; None where it is constant or hardly logged."""
     series = run.series(name)
     if len(series.finite) < 2 or np.ptp(series.finite.values) == 0:
-        return None  # the table says all there is to say of a constant
+        return None  # for a constant the table is enough
+    logged = run.header.names.get(name, name)
     events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in visible_jumps(series)]
     lines = [Line(metric_label(name), series.steps.tolist(), series.values.tolist())]
     return Curve(
@@ -218,25 +231,20 @@ def metric_curve(run: Run, name: str) -> Curve | None:
         Axis("step"),
         Axis(name, METRIC_UNITS.get(name, "")),
         events=events,
-        note=_note(run, name),
+        note=f"Logged as {logged}." if logged != name else "",
     )
 
 
 def visible_jumps(series: MetricSeries) -> list[ChangePoint]:
-    """Return at most three jumps that a reader can see: a blip in an otherwise constant series is none."""
-    visible = MIN_JUMP_SHARE * float(np.ptp(series.finite.values))
-    found = find_change_points(series.steps, series.values).jumps
-    return [one for one in found if abs(one.after - one.before) >= visible][:3]
+    """Return at most three jumps that are large enough to see."""
+    min_size = MIN_JUMP_SHARE * float(np.ptp(series.finite.values))
+    jumps = find_change_points(series.steps, series.values).jumps
+    return [jump for jump in jumps if abs(jump.after - jump.before) >= min_size][:3]
 
 
 def metric_label(name: str) -> str:
-    """Return a metric's name as prose has it."""
+    """Return a metric's name with spaces."""
     return name.replace("_", " ")
-
-
-def _note(run: Run, name: str) -> str:
-    theirs = run.header.names.get(name, name)
-    return f"Logged as {theirs}." if theirs != name else ""
 
 
 ENTROPY_SETTINGS = {
@@ -247,17 +255,18 @@ ENTROPY_SETTINGS = {
     "kl_loss_coef": "a KL penalty",
     "use_kl_loss": "a KL penalty",
 }
-"""Settings that act on entropy: the law was only ever seen without them. Name in the trainer's configuration -> what it
-is.
+"""Settings that act on entropy, name in the trainer's configuration -> what it is.
+
+The entropy law was only ever observed without them.
 """
 
 
 def law_section(run: Run) -> Sequence[Section]:
-    """Fit score against exp(entropy) and say whether the fit may be believed."""
-    found = fit_run_law(run)
-    if found is None:
+    """Fit score against exp(entropy): the ceiling of the score, or why the fit is not valid."""
+    result = fit_run_law(run)
+    if result is None:
         return []
-    fit, reasons = found
+    fit, reasons = result
     if reasons:
         return [
             Facts(
@@ -269,7 +278,7 @@ def law_section(run: Run) -> Sequence[Section]:
 
 
 def fit_run_law(run: Run) -> tuple[LawFit, list[str]] | None:
-    """Fit the law to a run's entropy and reward, with why it may not be believed; None with fewer than three common steps."""
+    """Fit the law to a run's entropy and reward, with the reasons against it; None under three common steps."""
     entropy, score = run.series("entropy"), run.series("reward")
     steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
     if len(steps) < 3:
@@ -281,29 +290,31 @@ def fit_run_law(run: Run) -> tuple[LawFit, list[str]] | None:
 
 
 def entropy_interventions(config: Mapping[str, Any]) -> Iterator[str]:
-    """Name the settings of a configuration that act on entropy, wherever they are nested."""
+    """Yield the settings of a configuration, nested ones too, that act on entropy."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from entropy_interventions(value)
-        elif key in ENTROPY_SETTINGS and _is_on(value):
+        elif key in ENTROPY_SETTINGS and is_switched_on(value):
             yield f"{ENTROPY_SETTINGS[key]} ({key} = {value})"
 
 
-def _is_on(value: Any) -> bool:
+def is_switched_on(value: Any) -> bool:
+    """Say whether a setting is true or a positive number."""
     return value is True or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
 
 
 def impossible_ceiling(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
-    """Object to a ceiling that the reward cannot reach: the law is a straight line and knows no bounds, the reward does."""
+    """Yield an objection where the ceiling exceeds the largest reward: the law is linear, the reward is bounded."""
     if fit.valid and levels and fit.ceiling.low > max(levels):
         best = max(levels)
         yield (
-            f"It puts the ceiling at {fit.ceiling.value:.3g}, above {best:g}, the largest reward there is: the score"
+            f"It puts the ceiling at {fit.ceiling.value:.3g}, above the largest possible reward, {best:g}: the score"
             " saturates first."
         )
 
 
 def law_facts(fit: LawFit) -> list[Fact]:
+    """Return the ceiling, the steps left and the share of variance explained."""
     left = fit.steps_left if fit.steps_left is not None else Missing("entropy is not falling")
     return [
         Fact("ceiling", fit.ceiling, note="training reward when entropy is used up, if nothing changes"),

@@ -1,4 +1,14 @@
-"""A diagnosis as a page: the verdict first, then the proof and the patch of every finding, then what cannot be told."""
+"""A diagnosis for people and for scripts.
+
+`doctor_page`: the verdict first, then the proof and the patch of every finding, then the inconclusive checks.
+
+`to_json`: one object whose keys keep their meaning while ``schema`` does:
+``{"schema": 1, "findings": [...], "cannot_tell": [...], "checked": [...], "used": [...], "unused": [...]}``. Every
+entry of the first three names its ``run``. A finding has name, severity (critical, warning, note), confidence (certain,
+strong, likely), loop (training, inference, both, configuration), headline, evidence (name, value, unit, note; a value
+with an interval is an object of value, low, high), cost, disproof, explained_by and prescriptions (action, why,
+side_effect, source, changes by our setting names, and patch: lines in the user's dialect).
+"""
 
 from __future__ import annotations
 
@@ -17,62 +27,66 @@ from breadth.report.plaintext import pluralize
 from breadth.report.sections import Column, Fact, Facts, Listing, Page, Section, Severity, Table, Verdict
 
 COMMENT_WIDTH = 74
-"""Columns of a comment in a patch: what fits a page and a terminal of eighty."""
+"""Columns of a comment in a patch; fits a terminal of eighty."""
 PAGE_METRICS = ("entropy", "reward")
-"""Metrics that are drawn beside what was found, where one run is looked at."""
+"""Metrics drawn on the page of a single run with findings."""
+MAX_USED_LINES, MAX_UNUSED_LINES = 12, 6
+"""Files listed at the end of the page: those that were read, and those that were not."""
 
 
-def doctor_page(diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence) -> Page:
-    """Put what was found in one run or several on a page."""
+def doctor_page(diagnoses: Sequence[RunDiagnosis], collected: CollectedEvidence) -> Page:
+    """Show the findings of one or several runs."""
     several = len(diagnoses) > 1
     sections: list[Section] = [run_table(diagnoses)] if several else []
-    for one in diagnoses:
-        sections += run_sections(one, several=several)
+    for diagnosis in diagnoses:
+        sections += run_sections(diagnosis, several=several)
     title = "Diagnosis" if several else f"Diagnosis of {diagnoses[0].evidence.name}"
-    used = [Fact("read", line) for line in gathered.used[:12]]
-    used += [Fact("read", f"and {len(gathered.used) - 12} more")] if len(gathered.used) > 12 else []
-    left = [
-        Fact("not read", f"{one.file.rpartition('/')[2]} {one.problem}", note=one.remedy) for one in gathered.unused[:6]
+    files = [Fact("read", line) for line in collected.used[:MAX_USED_LINES]]
+    if (more := len(collected.used) - MAX_USED_LINES) > 0:
+        files.append(Fact("read", f"and {more} more"))
+    files += [
+        Fact("not read", f"{remark.file.rpartition('/')[2]} {remark.problem}", note=remark.remedy)
+        for remark in collected.unused[:MAX_UNUSED_LINES]
     ]
-    left += [Fact("not read", f"and {len(gathered.unused) - 6} more files")] if len(gathered.unused) > 6 else []
-    return Page(title, sections, provenance=[*used, *left])
+    if (more := len(collected.unused) - MAX_UNUSED_LINES) > 0:
+        files.append(Fact("not read", f"and {more} more files"))
+    return Page(title, sections, provenance=files)
 
 
 def run_table(diagnoses: Sequence[RunDiagnosis]) -> Table:
+    """Return one row per run: its worst severity and its findings."""
     rows: list[list[Cell]] = []
-    for one in diagnoses:
-        severity = worst_severity(one.findings)
-        nothing = "nothing found" if is_conclusive(one) else "cannot tell"
-        rows.append([one.evidence.name, nothing if severity is None else severity.value, ", ".join(_names(one)) or "-"])
+    for diagnosis in diagnoses:
+        severity = worst_severity(diagnosis.findings)
+        nothing = "nothing found" if is_conclusive(diagnosis) else "cannot tell"
+        names = ", ".join(finding.name for finding in diagnosis.findings)
+        rows.append([diagnosis.evidence.name, nothing if severity is None else severity.value, names or "-"])
     return Table("All runs", [Column("run"), Column("worst"), Column("findings")], rows)
 
 
-def _names(one: RunDiagnosis) -> list[str]:
-    return [finding.name for finding in one.findings]
-
-
-def run_sections(one: RunDiagnosis, *, several: bool) -> Iterator[Section]:
-    prefix = f"{one.evidence.name}: " if several else ""
-    if not one.findings:
-        yield no_finding_verdict(one, prefix)
-    if len(one.findings) > 1:
-        yield from summary_sections(one, prefix)
-    for finding in one.findings:
-        yield finding_verdict(finding, prefix)
+def run_sections(diagnosis: RunDiagnosis, *, several: bool) -> Iterator[Section]:
+    """Yield the sections of one run."""
+    prefix = f"{diagnosis.evidence.name}: " if several else ""
+    if not diagnosis.findings:
+        yield render_no_finding(diagnosis, prefix)
+    if len(diagnosis.findings) > 1:
+        yield from summary_sections(diagnosis, prefix)
+    for finding in diagnosis.findings:
+        yield render_finding(finding, prefix)
         if finding.prescriptions:
-            yield patch_listing(finding, one, prefix)
-    if one.findings and one.evidence.run is not None and not several:
-        yield from metric_curves(one.evidence.run, PAGE_METRICS)
-    if one.cannot_tell:
-        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(one))
-    if one.clear and one.findings:
-        yield Facts(f"{prefix}Not found", [Fact("looked for, not there", ", ".join(one.clear))])
+            yield patch_listing(finding, diagnosis, prefix)
+    if diagnosis.findings and diagnosis.evidence.run is not None and not several:
+        yield from metric_curves(diagnosis.evidence.run, PAGE_METRICS)
+    if diagnosis.cannot_tell:
+        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(diagnosis))
+    if diagnosis.clear and diagnosis.findings:
+        yield Facts(f"{prefix}Not found", [Fact("checked, not found", ", ".join(diagnosis.clear))])
 
 
-def summary_sections(one: RunDiagnosis, prefix: str) -> Iterator[Section]:
-    """Say what to know in ten seconds: the finding at the root, the others by name, and the first thing to do."""
-    lead = lead_finding(one.findings)
-    others = [f"{finding.name} ({finding.severity.value})" for finding in one.findings if finding is not lead]
+def summary_sections(diagnosis: RunDiagnosis, prefix: str) -> Iterator[Section]:
+    """Yield the summary: the lead finding, the others by name, and the first thing to do."""
+    lead = lead_finding(diagnosis.findings)
+    others = [f"{finding.name} ({finding.severity.value})" for finding in diagnosis.findings if finding is not lead]
     yield Verdict(
         lead.severity,
         f"{prefix}{lead.headline}",
@@ -81,42 +95,45 @@ def summary_sections(one: RunDiagnosis, prefix: str) -> Iterator[Section]:
     if lead.prescriptions:
         first = lead.prescriptions[0]
         yield Listing(
-            f"{prefix}What to do first", "\n".join([f"# {first.action}", *render_patch(first, lead, one.evidence)])
+            f"{prefix}What to do first",
+            "\n".join([f"# {first.action}", *render_patch(first, lead, diagnosis.evidence)]),
         )
 
 
 def lead_finding(findings: Sequence[Finding]) -> Finding:
-    """Return the worst finding that no other found here explains; the worst of all where each is explained."""
-    return next((one for one in findings if not one.explained_by), findings[0])
+    """Return the worst finding that no other finding explains; the worst of all where each is explained."""
+    return next((finding for finding in findings if not finding.explained_by), findings[0])
 
 
-def no_finding_verdict(one: RunDiagnosis, prefix: str) -> Verdict:
-    if not one.clear:
-        return Verdict(
-            Severity.CANNOT_TELL, f"{prefix}Nothing can be told from this.", "No check had what it needs; see below."
-        )
-    if not is_conclusive(one):
-        made = f"Nothing found in {pluralize(len(one.clear), 'check')}, and {len(one.cannot_tell)} could not be made"
+def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
+    """Say that nothing was found, or that too few checks could be made to say so."""
+    if not diagnosis.clear:
+        return Verdict(Severity.CANNOT_TELL, f"{prefix}No check could be made.", "Each lacks data it needs; see below.")
+    if not is_conclusive(diagnosis):
         return Verdict(
             Severity.CANNOT_TELL,
-            f"{prefix}Most checks lack what they need to tell.",
-            f"{made}; see below for what is missing.",
+            f"{prefix}Most checks lack the data they need.",
+            f"Nothing found in {pluralize(len(diagnosis.clear), 'check')}, and {len(diagnosis.cannot_tell)} could not"
+            " be made; see below for what is missing.",
         )
-    unsure = f" {pluralize(len(one.cannot_tell), 'check')} could not be made." if one.cannot_tell else ""
+    unsure = f" {pluralize(len(diagnosis.cannot_tell), 'check')} could not be made." if diagnosis.cannot_tell else ""
     return Verdict(
         Severity.GOOD,
-        f"{prefix}Nothing found in {pluralize(len(one.clear), 'check')}.{unsure}",
-        f"Looked for {', '.join(one.clear)}.",
+        f"{prefix}Nothing found in {pluralize(len(diagnosis.clear), 'check')}.{unsure}",
+        f"Checked: {', '.join(diagnosis.clear)}.",
     )
 
 
-def is_conclusive(one: RunDiagnosis) -> bool:
-    """Say whether the checks that were made outnumber those that could not be: else finding nothing is no good news."""
-    return len(one.clear) >= len(one.cannot_tell)
+def is_conclusive(diagnosis: RunDiagnosis) -> bool:
+    """Say whether at least as many checks are clear as inconclusive; otherwise finding nothing is no good news."""
+    return len(diagnosis.clear) >= len(diagnosis.cannot_tell)
 
 
-def finding_verdict(finding: Finding, prefix: str) -> Verdict:
-    causes = f"It may come from {' or '.join(finding.explained_by)}, found here too." if finding.explained_by else ""
+def render_finding(finding: Finding, prefix: str) -> Verdict:
+    """Return a finding with its cost, possible causes, disproof and numbers."""
+    causes = (
+        f"A possible cause is {' or '.join(finding.explained_by)}, also found here." if finding.explained_by else ""
+    )
     body = [finding.cost, causes, f"What would disprove it: {finding.disproof}"]
     numbers = [
         *finding.evidence,
@@ -125,67 +142,71 @@ def finding_verdict(finding: Finding, prefix: str) -> Verdict:
     return Verdict(finding.severity, prefix + finding.headline, "\n\n".join(part for part in body if part), numbers)
 
 
-def patch_listing(finding: Finding, one: RunDiagnosis, prefix: str) -> Listing:
-    speaking = ", ".join(dialect.trainer for dialect in dialects_for(finding, one.evidence))
+def patch_listing(finding: Finding, diagnosis: RunDiagnosis, prefix: str) -> Listing:
+    """Return every prescription of a finding with its patch."""
+    names = ", ".join(dialect.trainer for dialect in dialects_for(finding, diagnosis.evidence))
     lines: list[str] = []
     for number, prescription in enumerate(finding.prescriptions, 1):
-        lines += prescription_lines(number, prescription, finding, one)
-    unknown = not speaking and finding.loop == "training" and any(one.changes for one in finding.prescriptions)
-    note = (
-        "Which trainer this is, is not known: give its configuration too, and settings are named in its words."
-        if unknown
-        else ""
-    )
-    words = f" for {speaking}" if speaking else ""
-    return Listing(f"{prefix}What to do about {finding.name}{words}, in this order", "\n".join(lines).rstrip(), note)
+        lines += prescription_lines(number, prescription, finding, diagnosis)
+    unknown = not names and finding.loop == "training" and any(item.changes for item in finding.prescriptions)
+    note = "The trainer is not known: add its configuration to get the settings by name." if unknown else ""
+    dialects = f" for {names}" if names else ""
+    return Listing(f"{prefix}What to do about {finding.name}{dialects}, in this order", "\n".join(lines).rstrip(), note)
 
 
-def prescription_lines(number: int, prescription: Prescription, finding: Finding, one: RunDiagnosis) -> Iterator[str]:
+def prescription_lines(
+    number: int, prescription: Prescription, finding: Finding, diagnosis: RunDiagnosis
+) -> Iterator[str]:
+    """Yield one prescription as comments, then its patch."""
     from textwrap import wrap
 
-    said = f"{number}. {prescription.action}. {prescription.why}"
-    said += f" But: {prescription.side_effect}" if prescription.side_effect else ""
-    said += f" [{prescription.source}]" if prescription.source else ""
-    yield from (f"# {line}" for line in wrap(said, COMMENT_WIDTH))
-    yield from render_patch(prescription, finding, one.evidence)
+    text = f"{number}. {prescription.action}. {prescription.why}"
+    text += f" But: {prescription.side_effect}" if prescription.side_effect else ""
+    text += f" [{prescription.source}]" if prescription.source else ""
+    yield from (f"# {line}" for line in wrap(text, COMMENT_WIDTH))
+    yield from render_patch(prescription, finding, diagnosis.evidence)
     yield ""
 
 
-def cannot_tell_facts(one: RunDiagnosis) -> list[Fact]:
-    """List what cannot be told, findings that lack the same together."""
-    lacking: dict[tuple[str, str], list[str]] = {}
-    for unsure in one.cannot_tell:
-        lacking.setdefault((unsure.missing, unsure.switch_on), []).append(unsure.name)
-    return [Fact(", ".join(names), missing, note=_switch(setting)) for (missing, setting), names in lacking.items()]
+def cannot_tell_facts(diagnosis: RunDiagnosis) -> list[Fact]:
+    """Return the inconclusive checks, those that lack the same in one line."""
+    missing_by: dict[tuple[str, str], list[str]] = {}
+    for check in diagnosis.cannot_tell:
+        missing_by.setdefault((check.missing, check.switch_on), []).append(check.name)
+    return [
+        Fact(", ".join(names), missing, note=f"to see it: {setting}" if setting else "")
+        for (missing, setting), names in missing_by.items()
+    ]
 
 
-def _switch(setting: str) -> str:
-    return f"to see it: {setting}" if setting else ""
+JSON_SCHEMA = 1
+"""Raised when a key changes its meaning or is removed."""
 
 
-SCHEMA = 1
-"""Raised when a key changes its meaning or goes."""
-
-
-def to_json(diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence) -> dict[str, Any]:
-    """Return everything as JSON can hold it."""
+def to_json(diagnoses: Sequence[RunDiagnosis], collected: CollectedEvidence) -> dict[str, Any]:
+    """Return the diagnoses as one JSON object."""
     return {
-        "schema": SCHEMA,
-        "findings": [finding_json(finding, one) for one in diagnoses for finding in one.findings],
+        "schema": JSON_SCHEMA,
+        "findings": [encode_finding(finding, diagnosis) for diagnosis in diagnoses for finding in diagnosis.findings],
         "cannot_tell": [
-            {"run": one.evidence.name, "name": unsure.name, "missing": unsure.missing, "switch_on": unsure.switch_on}
-            for one in diagnoses
-            for unsure in one.cannot_tell
+            {"run": diagnosis.evidence.name, "name": check.name, "missing": check.missing, "switch_on": check.switch_on}
+            for diagnosis in diagnoses
+            for check in diagnosis.cannot_tell
         ],
-        "checked": [{"run": one.evidence.name, "names": list(one.conclusive_checks)} for one in diagnoses],
-        "used": list(gathered.used),
-        "unused": [{"file": one.file, "reason": one.problem, "remedy": one.remedy} for one in gathered.unused],
+        "checked": [
+            {"run": diagnosis.evidence.name, "names": list(diagnosis.conclusive_checks)} for diagnosis in diagnoses
+        ],
+        "used": list(collected.used),
+        "unused": [
+            {"file": remark.file, "reason": remark.problem, "remedy": remark.remedy} for remark in collected.unused
+        ],
     }
 
 
-def finding_json(finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
+def encode_finding(finding: Finding, diagnosis: RunDiagnosis) -> dict[str, Any]:
+    """Return one finding with its prescriptions as JSON."""
     return {
-        "run": one.evidence.name,
+        "run": diagnosis.evidence.name,
         "name": finding.name,
         "severity": finding.severity.value,
         "confidence": finding.confidence,
@@ -195,23 +216,26 @@ def finding_json(finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
         "cost": finding.cost,
         "disproof": finding.disproof,
         "explained_by": list(finding.explained_by),
-        "prescriptions": [prescription_json(prescription, finding, one) for prescription in finding.prescriptions],
+        "prescriptions": [
+            encode_prescription(prescription, finding, diagnosis) for prescription in finding.prescriptions
+        ],
     }
 
 
-def prescription_json(prescription: Prescription, finding: Finding, one: RunDiagnosis) -> dict[str, Any]:
+def encode_prescription(prescription: Prescription, finding: Finding, diagnosis: RunDiagnosis) -> dict[str, Any]:
+    """Return one prescription with its patch as JSON."""
     return {
         "action": prescription.action,
         "why": prescription.why,
         "side_effect": prescription.side_effect,
         "source": prescription.source,
-        "changes": [{"knob": change.setting, "value": change.value} for change in prescription.changes],
-        "patch": list(render_patch(prescription, finding, one.evidence)),
+        "changes": [{"setting": change.setting, "value": change.value} for change in prescription.changes],
+        "patch": list(render_patch(prescription, finding, diagnosis.evidence)),
     }
 
 
 def render_patch(prescription: Prescription, finding: Finding, evidence: Evidence) -> tuple[str, ...]:
-    """Word the changes of a prescription, a line each; nothing where nobody has a setting for them."""
+    """Return the changes of a prescription in the user's dialects, one per line; empty where none has a setting."""
     lines: list[str] = []
     for dialect in dialects_for(finding, evidence):
         lines += dialect.patch(prescription.changes, evidence.config)
@@ -219,15 +243,15 @@ def render_patch(prescription: Prescription, finding: Finding, evidence: Evidenc
 
 
 def dialects_for(finding: Finding, evidence: Evidence) -> tuple[ConfigDialect, ...]:
-    """Return whose words are wanted: the trainer's; of inference our policy's, and the server's where it is known."""
+    """Return the dialects a finding is patched in: the trainer's; for inference policy.toml and the probed server's."""
     if finding.loop not in ("inference", "both"):
         return () if evidence.dialect is None else (evidence.dialect,)
     server = dialect_of(server_kind(evidence.server))
     policy = dialect_of("policy")
-    return tuple(one for one in (policy, server) if one is not None)
+    return tuple(dialect for dialect in (policy, server) if dialect is not None)
 
 
-def server_kind(found: Mapping[str, object] | None) -> str:
-    """Return which server was probed."""
-    dialect = {} if found is None else found.get("dialect", {})
+def server_kind(probe: Mapping[str, object] | None) -> str:
+    """Return the kind of the probed server; empty where there is none."""
+    dialect = {} if probe is None else probe.get("dialect", {})
     return str(dialect.get("kind", "")) if isinstance(dialect, Mapping) else ""

@@ -28,7 +28,10 @@ def raise_upper_clip(evidence: Evidence) -> Prescription | None:
     why = "Unlikely tokens can then gain more before they are clipped, so the policy narrows more slowly."
     if config.on_policy:
         changes.append(Change("updates", UPDATES_PER_GENERATION))
-        why += f" With one update per generation the ratio is always 1 and no clip acts, so it needs {UPDATES_PER_GENERATION}."
+        why += (
+            " With one update per generation the ratio is always 1 and no clip acts, so it needs"
+            f" {UPDATES_PER_GENERATION}."
+        )
     elif config.on_policy is None:
         why += " It acts only with more than one update per generation, and this run's number is not known."
     return Prescription(
@@ -68,7 +71,7 @@ def hold_entropy(start: float) -> Prescription:
         f"Hold entropy at {target:g} nats, {ENTROPY_TARGET_SHARE:.0%} of this run's start",
         "The coefficient rises only while entropy is below the target, so it costs nothing when it is not needed.",
         (Change("entropy_adaptive", True), Change("entropy_target", target)),
-        "It rewards entropy on every token: where the uncertainty is about results and not about routes, it costs score.",
+        "It rewards entropy on every token; where the uncertainty is about results, not routes, it costs score.",
         "Skywork OR1, arXiv 2505.22312",
     )
 
@@ -79,8 +82,8 @@ def add_kl_penalty(evidence: Evidence) -> Prescription | None:
         return None
     return Prescription(
         "Add a small KL penalty to the reference policy",
-        "It keeps the answers that the base model can give; in the lab it kept higher pass@64, vote accuracy and score than"
-        " plain GRPO.",
+        "It keeps the answers that the base model can give; in the lab it kept higher pass@64, vote accuracy and score"
+        " than plain GRPO.",
         (Change("kl", 0.001),),
         "One more forward pass per step, and a limit on how far training can go; raise it tenfold if nothing changes.",
         "ProRL, arXiv 2505.24864; breadth's four corners",
@@ -200,8 +203,8 @@ def enlarge_groups(evidence: Evidence, chance: float | None) -> Prescription | N
     if chance is not None and 0 < chance < 1:
         flat = [chance**size + (1 - chance) ** size for size in (group, wanted)]
         why += (
-            f" At a score of {chance:.2f} on every problem, {flat[0]:.0%} of groups of {group} would have zero variance,"
-            f" against {flat[1]:.0%} of groups of {wanted}."
+            f" At a score of {chance:.2f} on every problem, {flat[0]:.0%} of groups of {group} would have zero"
+            f" variance, against {flat[1]:.0%} of groups of {wanted}."
         )
     return Prescription(
         f"Sample {wanted} rollouts per prompt instead of {group}",
@@ -278,7 +281,7 @@ def add_problems() -> Prescription:
     """Add problems of medium difficulty that the policy has not seen."""
     return Prescription(
         "Add problems that the policy has not seen and solves in 2 to 12 of 16 tries",
-        "Rewards still differ within groups, yet nothing more is learned from these problems; new ones need new skills.",
+        "Rewards still differ within groups, yet these problems teach nothing more; new ones need new skills.",
         (),
         "The training score then changes its meaning: compare on a held-out set.",
         "verifiers#363, open-r1#637",

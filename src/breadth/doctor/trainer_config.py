@@ -1,4 +1,8 @@
-"""A trainer's configuration in one language: what the doctor must know of it, whoever trained."""
+"""A trainer's configuration by our names, and the dialects that read and patch it.
+
+A `ConfigDialect` belongs to one trainer or server; it is kept in its adapter and loaded when needed. Servers and our
+own policy.toml have no configuration to read, only patches: fields of a request, flags of the server, TOML tables.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,14 @@ from breadth.doctor.finding import Change
 
 @dataclass(frozen=True)
 class UnusedSetting:
-    """A setting that its trainer does not read as things are."""
+    """A setting that the trainer does not read, given the others."""
 
     setting: str
     """As the user's file spells it, with its value."""
     why: str
-    """What keeps it from acting, as the end of a sentence."""
+    """Why it has no effect, as the end of a sentence."""
     intended: bool
-    """Whether the user plainly relies on it: nothing in the file says that it is off."""
+    """Whether the user relies on it: nothing in the file switches it off."""
 
 
 @dataclass(frozen=True)
@@ -32,125 +36,126 @@ class Conflict:
     settings: str
     """As the user's file spells them."""
     why: str
-    """What is wrong with them, as a sentence without its end."""
+    """What is wrong with them, as a sentence without a full stop."""
     consequence: Literal["refused", "wrong", "slight"]
-    """Whether the trainer refuses to start with them, does something else than they say, or only something less."""
+    """Whether the trainer refuses to start, does something other than they say, or only does less."""
 
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """Settings by our names; None is not known."""
+    """A trainer's settings by our names; None: not known."""
 
     group: int | None = None
-    """Rollouts of a prompt that are scored together."""
+    """Rollouts per prompt that are scored together."""
     prompts: int | None = None
-    """Prompts of a generation."""
+    """Prompts per generation."""
     mini_batch: int | None = None
-    """Prompts of an optimizer step."""
+    """Prompts per optimizer step."""
     updates: float | None = None
-    """Optimizer steps a generation, or at least so many; 1 is strictly on-policy. None also where rollouts lag in other
-    ways.
+    """Optimizer steps per generation, at least; 1 is strictly on-policy.
+
+    None also where rollouts lag behind in other ways.
     """
     micro_batch: int | None = None
-    """Responses of a micro-batch on one device."""
+    """Responses per micro-batch on one device."""
     accumulation: int | None = None
-    """Micro-batches of an optimizer step on one device."""
+    """Micro-batches per optimizer step on one device."""
     learning_rate: float | None = None
-    """Of the optimizer."""
+    """Learning rate of the optimizer."""
     estimator: str | None = None
-    """The trainer's name of what makes advantages of rewards."""
+    """The trainer's name of its advantage estimator."""
     clip_low: float | None = None
     """How far the ratio may fall below 1."""
     clip_high: float | None = None
-    """How far it may rise above 1."""
+    """How far the ratio may rise above 1."""
     clips: bool | None = None
-    """Whether the loss reads these two at all."""
+    """Whether the loss reads these two clips at all."""
     dual_clip: float | None = None
     """Cap on the ratio itself where the advantage is negative."""
     sequence_ratio: bool | None = None
-    """Whether there is one ratio a response, the geometric mean of its tokens', in the place of one a token."""
+    """Whether there is one ratio per response, the geometric mean of its tokens', instead of one per token."""
     kl: float | None = None
-    """Price of leaving the reference policy; 0 is none."""
+    """KL coefficient to the reference policy; 0 is none."""
     kl_given: float | None = None
-    """A price that stands in the file, whether or not its switch is on."""
+    """KL coefficient in the file, whether or not it is switched on."""
     entropy_bonus: float | None = None
-    """Coefficient of the entropy bonus; 0 is none. With an adaptive one, where it starts."""
+    """Coefficient of the entropy bonus; 0 is none. For an adaptive one, its initial value."""
     entropy_adaptive: bool | None = None
-    """Whether the coefficient follows a target."""
+    """Whether the entropy coefficient follows a target."""
     entropy_target: float | None = None
-    """Entropy that an adaptive coefficient holds, in nats a token."""
+    """Entropy that an adaptive coefficient holds, in nats per token."""
     entropy_share: float | None = None
-    """Share of the tokens, those of most entropy, that the loss is taken on; 1 is all."""
+    """Share of tokens with the highest entropy that the loss is taken on; 1 is all."""
     loss: str | None = None
     """The trainer's name of its policy loss."""
     covariance: Literal["", "clip-cov", "kl-cov"] | None = None
-    """Whether the loss selects tokens by covariance, in each micro-batch."""
+    """Whether and how the loss selects tokens by covariance, in each micro-batch."""
     covariance_share: float | None = None
-    """Share of the tokens it selects."""
+    """Share of tokens selected by covariance."""
     aggregation: str | None = None
-    """How tokens become one loss, by the trainer's name."""
+    """The trainer's name of how token losses are aggregated."""
     temperature: float | None = None
-    """Of the rollouts."""
+    """Sampling temperature of the rollouts."""
     top_p: float | None = None
-    """Of the rollouts."""
+    """top-p of the rollouts."""
     top_k: int | None = None
-    """Of the rollouts; 0 keeps all tokens."""
+    """top-k of the rollouts; 0 keeps all tokens."""
     min_p: float | None = None
-    """Of the rollouts."""
+    """min-p of the rollouts."""
     repetition_penalty: float | None = None
-    """Of the rollouts; 1 is none."""
+    """Repetition penalty of the rollouts; 1 is none."""
     max_completion_length: int | None = None
-    """Tokens of a completion at most."""
+    """Largest number of tokens in a completion."""
     max_prompt_length: int | None = None
-    """Tokens of a prompt at most."""
+    """Largest number of tokens in a prompt."""
     context: int | None = None
-    """Tokens of prompt and completion together that the sampler has room for."""
+    """Context length of the sampler, in tokens of prompt and completion together."""
     mask_truncated: bool | None = None
-    """Whether completions cut at the cap are left out of the loss."""
+    """Whether truncated completions are masked in the loss."""
     length_penalty: bool | None = None
     """Whether the reward falls with length near the cap."""
     dynamic_sampling: bool | None = None
-    """Whether groups with equal rewards are drawn anew (dynamic sampling)."""
+    """Whether groups with equal rewards are resampled."""
     filter_metric: str | None = None
-    """What must differ in a group for it to be kept, by the trainer's name; ``reward`` is what is trained on."""
+    """What must differ within a group to keep it, by the trainer's name; ``reward`` is the training reward."""
     shaped_reward: bool | None = None
-    """Whether several rewards are added, or a penalty for length is."""
+    """Whether the reward is a sum of several, or has a length penalty."""
     correct_mismatch: bool | None = None
-    """Whether the difference between trainer and sampler is weighed away."""
+    """Whether the mismatch between trainer and sampler is corrected by importance weights."""
     engine: str | None = None
-    """Who samples: vllm, sglang, hf."""
+    """The sampler: vllm, sglang, hf."""
     logs_rollouts: bool | None = None
     """Whether rollouts are written to disk."""
     unused: tuple[UnusedSetting, ...] = ()
-    """Settings of the user's that a switch of the trainer turns off."""
+    """The user's settings that a switch of the trainer turns off."""
     conflicts: tuple[Conflict, ...] = ()
     """Settings that contradict each other by the trainer's own rules."""
     text_numbers: Mapping[str, str] = field(default_factory=dict)
-    """Settings that are numbers to a reader and text to YAML 1.1: name -> as it stands there."""
+    """Settings that look like numbers but are text to YAML 1.1: name -> as written in the file."""
     user_settings: Mapping[str, str] = field(default_factory=dict)
     """Our name -> the setting as the user's file spells it, with its value; only what the user set."""
 
     @property
     def on_policy(self) -> bool | None:
-        """Whether every update is made with the policy that sampled; None where that is not known."""
+        """Whether every update uses samples of the current policy; None where that is not known."""
         return None if self.updates is None else self.updates <= 1
 
     def describe(self, name: str) -> str:
-        """Return how the user wrote a knob, or that it is a default, for a sentence."""
+        """Return a setting as the user wrote it, or that it is left at its default."""
         return self.user_settings.get(name, f"{name.replace('_', ' ')} left at its default")
 
 
-SETTING_NAMES = frozenset(one.name for one in fields(TrainerConfig)) - {
+SETTING_NAMES = frozenset(field.name for field in fields(TrainerConfig)) - {
     "unused",
     "conflicts",
     "text_numbers",
     "user_settings",
 }
-"""Every knob."""
+"""Every single setting."""
 
 
 def merge_configs(first: TrainerConfig, second: TrainerConfig) -> TrainerConfig:
-    """Return what both say together; where the user set a knob in one only, that counts, else the first that knows it."""
+    """Merge two configurations: what the user set in either counts first, else the first that is known."""
     values: dict[str, Any] = {}
     for name in SETTING_NAMES:
         preferred, other = (
@@ -168,11 +173,11 @@ def merge_configs(first: TrainerConfig, second: TrainerConfig) -> TrainerConfig:
 
 
 class ConfigDialect(Protocol):
-    """Reads the configuration of one trainer and words changes to it. Nothing it reads is executed."""
+    """Reads the configuration of one trainer and renders changes to it; nothing it reads is executed."""
 
     @property
     def trainer(self) -> str:
-        """Name of the trainer, as in the catalogue of importers, or of the server, as in that of its dialects."""
+        """Name of the trainer in the catalogue of importers, or of the server in that of server dialects."""
         ...
 
     def recognises(self, path: Path, start: bytes) -> bool:
@@ -180,20 +185,20 @@ class ConfigDialect(Protocol):
         ...
 
     def read(self, path: Path) -> Mapping[str, Any]:
-        """Return the settings that a file makes, spelled as there."""
+        """Return the settings in a file, spelled as there."""
         ...
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
-        """Translate settings, of a file or of a run's header; what is not set has the trainer's default where that is known."""
+        """Translate the settings of a file or a run's header to our names, with the trainer's known defaults."""
         ...
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
-        """Word changes for this trainer, a line each; a change it has no setting for is left out."""
+        """Render changes for this trainer, one per line; a change without a setting is left out."""
         ...
 
 
 class PatchOnly:
-    """Reads nothing: the part of a dialect that has no configuration file, only words for changes."""
+    """The part of a dialect that reads nothing: there is no configuration file, only patches."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
         """Recognise nothing."""
@@ -224,22 +229,22 @@ DIALECTS = Catalogue(
         "policy": "breadth.doctor.trainer_config:POLICY_DIALECT",
     },
 )
-"""Every dialect by trainer or server; ``policy`` words changes for our own policy.toml."""
+"""Every dialect by trainer or server; ``policy`` is that of our own policy.toml."""
 
 
 def dialect_of(trainer: str) -> ConfigDialect | None:
-    """Return a trainer's or server's dialect; None where we do not speak it."""
+    """Return a trainer's or server's dialect; None where there is none."""
     try:
-        found: ConfigDialect = DIALECTS.load(trainer)
+        dialect: ConfigDialect = DIALECTS.load(trainer)
     except CatalogueError:
         return None
-    return found
+    return dialect
 
 
 RequestFields = Callable[[Any], Mapping[str, Any]]
 """Value of a change -> fields of the request."""
 ServerFlags = Callable[[Any], Sequence[str]]
-"""Value of a change -> what the server is started with."""
+"""Value of a change -> flags the server is started with."""
 
 COMMON_FIELDS = frozenset({"temperature", "top_p", "max_tokens"})
 """Fields that every server has under these names."""
@@ -247,31 +252,31 @@ COMMON_FIELDS = frozenset({"temperature", "top_p", "max_tokens"})
 
 @dataclass(frozen=True)
 class ServerPatch(PatchOnly):
-    """A server's dialect: it has no configuration file to read, and words what the doctor prescribes for inference.
+    """A server's dialect: renders what the doctor prescribes for inference as request fields and server flags.
 
-    That is ``thinking_budget`` (tokens), ``votes``, ``max_tokens``, ``top_logprobs``, ``logprobs_raw`` and
-    ``loop_guard``, as far as the server can do them, and what every server has.
+    Settings are ``thinking_budget`` (tokens), ``votes``, ``max_tokens``, ``top_logprobs``, ``logprobs_raw`` and
+    ``loop_guard``, where the server supports them, and what every server has.
     """
 
     trainer: str
     """Name of the server, as in the catalogue of server dialects."""
     fields: Mapping[str, RequestFields] = field(default_factory=dict)
-    """Knob -> fields of the request."""
+    """Setting -> fields of the request."""
     flags: Mapping[str, ServerFlags] = field(default_factory=dict)
-    """Knob -> flags and variables of the server."""
+    """Setting -> flags and environment variables of the server."""
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
-        """Word changes as one ``request:`` line of JSON and one ``server:`` line of flags."""
+        """Render changes as one ``request:`` line of JSON and one ``server:`` line of flags."""
         del config
         body: dict[str, Any] = {}
-        words: list[str] = []
+        flags: list[str] = []
         for change in changes:
             if change.value is not False:
                 body |= {change.setting: change.value} if change.setting in COMMON_FIELDS else {}
                 body |= self.fields[change.setting](change.value) if change.setting in self.fields else {}
-                words += self.flags[change.setting](change.value) if change.setting in self.flags else []
+                flags += self.flags[change.setting](change.value) if change.setting in self.flags else []
         request = [f"request: {json.dumps(body)}"] if body else []
-        return (*request, *([f"server: {' '.join(dict.fromkeys(words))}"] if words else []))
+        return (*request, *([f"server: {' '.join(dict.fromkeys(flags))}"] if flags else []))
 
 
 POLICY_KEYS: Mapping[str, tuple[str, str]] = {
@@ -281,18 +286,18 @@ POLICY_KEYS: Mapping[str, tuple[str, str]] = {
     "temperature": ("sampling", "temperature"),
     "top_p": ("sampling", "top_p"),
 }
-"""Knob -> table and key; whether log-probs are raw is the server's business."""
+"""Setting -> table and key; whether log-probs are raw is up to the server."""
 
 
 @dataclass(frozen=True)
 class PolicyPatch(PatchOnly):
-    """Words what the doctor prescribes for inference as tables of a policy."""
+    """The dialect of policy.toml: renders what the doctor prescribes for inference as its tables."""
 
     trainer = "policy"
     """Name in the catalogue."""
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
-        """Word changes as TOML, each table once: to be merged into the policy, or a policy of its own."""
+        """Render changes as TOML, each table once: to merge into the policy, or as a policy of its own."""
         del config
         tables: dict[str, dict[str, str]] = {}
         for change in changes:
@@ -306,23 +311,20 @@ class PolicyPatch(PatchOnly):
 
 
 def policy_settings(change: Change) -> list[tuple[str, str, str]]:
-    """Return table, key and value of each setting that a change takes."""
+    """Return table, key and value of each setting of a change."""
     value = change.value
     if change.setting in POLICY_KEYS:
         return [
             (*POLICY_KEYS[change.setting], f"{value:g}" if isinstance(value, float) and value % 1 else str(int(value)))
         ]
     if change.setting == "votes":
-        return [("strategy", "kind", '"single"')] if value == 1 else _votes(int(value))
+        if value == 1:
+            return [("strategy", "kind", '"single"')]
+        return [("strategy", "kind", '"adaptive-vote"'), ("strategy", "most", str(int(value)))]
     if change.setting == "vote_confidence" and not value:
         return [("strategy", "kind", '"adaptive-vote"')]
     return [("halt", "kind", '"loop"')] if change.setting == "loop_guard" and value else []
 
 
-def _votes(most: int) -> list[tuple[str, str, str]]:
-    """Draw as many at most, and stop when the vote is decided."""
-    return [("strategy", "kind", '"adaptive-vote"'), ("strategy", "most", str(most))]
-
-
 POLICY_DIALECT = PolicyPatch()
-"""The dialect of the catalogue."""
+"""The dialect of policy.toml in the catalogue."""

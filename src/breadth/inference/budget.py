@@ -1,4 +1,4 @@
-"""What is spent, what it costs and the ceilings on it."""
+"""What is spent, what it costs, and the limits on it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from breadth.base.checks import require
 
 @dataclass(frozen=True)
 class Spend:
-    """What was used; adds up."""
+    """Usage so far; two of them add up."""
 
     calls: int = 0
     """Requests made, failed ones included."""
     input_tokens: int = 0
-    """Tokens read, cached ones included."""
+    """Input tokens, cached ones included."""
     cached_tokens: int = 0
-    """Of those, the ones the server had in its cache."""
+    """Input tokens that the server had in its cache."""
     output_tokens: int = 0
-    """Tokens written, those of aborted draws included."""
+    """Output tokens, those of aborted samples included."""
     seconds: float = 0.0
-    """Seconds of draws, added up over draws side by side."""
+    """Seconds of sampling, summed over concurrent samples."""
     money: float = 0.0
-    """What it cost by the prices given."""
+    """Cost at the given prices."""
 
     def __add__(self, other: Spend) -> Spend:
         return Spend(*(getattr(self, spec.name) + getattr(other, spec.name) for spec in fields(Spend)))
@@ -30,37 +30,37 @@ class Spend:
 
 @dataclass(frozen=True)
 class Prices:
-    """Money for a million tokens, in whatever currency; all zero unless given."""
+    """Money per million tokens, in any currency; all zero unless given."""
 
     input: float = 0.0
-    """Tokens read."""
+    """Price of input tokens."""
     cached: float = 0.0
-    """Tokens read from the server's cache."""
+    """Price of input tokens from the server's cache."""
     output: float = 0.0
-    """Tokens written."""
+    """Price of output tokens."""
 
     def cost_of(self, spend: Spend) -> float:
-        """Return what a spend costs."""
+        """Return the cost of a spend."""
         fresh = spend.input_tokens - spend.cached_tokens
         return (fresh * self.input + spend.cached_tokens * self.cached + spend.output_tokens * self.output) / 1e6
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Hard ceilings; None is no ceiling."""
+    """Hard limits; None is no limit."""
 
     calls: int | None = None
-    """Draws, failed ones included."""
+    """Most requests, failed ones included."""
     input_tokens: int | None = None
-    """Tokens read."""
+    """Most input tokens."""
     output_tokens: int | None = None
-    """Tokens written."""
+    """Most output tokens."""
     seconds: float | None = None
-    """Seconds on the clock from the start."""
+    """Most seconds of wall-clock time from the start."""
     money: float | None = None
-    """Money, by the prices of the ledger."""
+    """Most money, at the prices of the ledger."""
 
     def __post_init__(self) -> None:
         for spec in fields(self):
             value = getattr(self, spec.name)
-            require(self, spec.name, value is None or value >= 0, "0 or more, or no ceiling at all")
+            require(self, spec.name, value is None or value >= 0, "0 or more, or no limit at all")

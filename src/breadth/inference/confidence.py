@@ -1,4 +1,4 @@
-"""How sure a completion was, from the log-probs of its tokens, and the gate: it counts only where it tells right from wrong."""
+"""The confidence of a completion from its token log-probs, and the gate: it counts only where it tells right from wrong."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ CONFIDENCE_MEASURES = ("lowest", "bottom", "tail", "mean")
 LOGPROB_FLOOR = -50.0
 """Log-probs below this are clipped to it.
 
-Servers send masked tokens as minus infinity, as -9999 or as the least float there is; a raw
-log-prob among the first 20 hardly falls this low, and one token must not outweigh the other thousands of a window."""
+Servers send masked tokens as minus infinity, as -9999 or as the smallest float. A raw log-prob among the first 20
+hardly falls this low, and one token must not outweigh the other thousands of a window.
+"""
 _BOTTOM = 0.1
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """How the confidence of a whole completion is read from its tokens.
+    """How the confidence of a completion is computed from its tokens.
 
     With C the confidence of a token (see `token_confidence`) and G the mean of C over each ``window`` tokens in a row,
     overlapping: lowest = the least G; bottom = the mean of the lowest tenth of all G, at least one; tail = the mean of
     C over the last ``window`` tokens; mean = the mean of C over all tokens. A completion shorter than the window has
     one G, its mean (arXiv 2508.15260).
 
-    Window and 20 log-probs are the paper's. Lowest is the default because it is what a running completion can be halted
-    by, so that one gate serves both strategies; in the paper's averages it is within 0.2 points of the best (84.4 to
-    84.6, the mean 83.9). Harm: at its default window all four are the plain mean for completions under 2,048 tokens.
+    Window and 20 log-probs are the paper's. Lowest is the default because a running completion can be halted by it, so
+    one gate serves both strategies. In the paper's averages it is within 0.2 points of the best (84.4 to 84.6, the mean
+    83.9). Harm: at the default window all four are the plain mean for completions under 2,048 tokens.
     """
 
     measure: Literal["lowest", "bottom", "tail", "mean"] = "lowest"
-    """Which of the four."""
+    """Summary over the tokens, one of the four above."""
     window: int = 2048
-    """Tokens of a group, and of the tail."""
+    """Tokens per group, and in the tail."""
     top_logprobs: int = 20
-    """Log-probs at each token that its confidence averages."""
+    """Log-probs per token that its confidence averages."""
 
     def __post_init__(self) -> None:
         require(self, "measure", self.measure in CONFIDENCE_MEASURES, "one of " + ", ".join(CONFIDENCE_MEASURES))
@@ -56,19 +57,20 @@ class Gauge:
     def confidence_of(self, candidate: Candidate) -> float:
         """Return the confidence of a candidate; NaN when none of its tokens has one.
 
-        Tokens without one are passed over.
+        Tokens without one are skipped.
         """
         if candidate.confidences is None:
             return math.nan
-        known = _known(candidate.confidences)
-        # Rounded, so that completions that were just as sure stay equal whatever their length.
-        return round(self._summary(known), 9) if known.size else math.nan
+        known = finite_values(candidate.confidences)
+        # Rounded, so equally confident completions stay equal at any length.
+        return round(self.summarize(known), 9) if known.size else math.nan
 
     def with_logprobs(self, sampling: Sampling) -> Sampling:
-        """Return a way to draw that brings the log-probs it needs."""
+        """Return the sampling parameters with the log-probs that the gauge needs."""
         return replace(sampling, top_logprobs=self.top_logprobs)
 
-    def _summary(self, known: FloatArray) -> float:
+    def summarize(self, known: FloatArray) -> float:
+        """Return the confidence of a completion from the confidences of its tokens."""
         if self.measure in ("mean", "tail"):
             return float(known.mean() if self.measure == "mean" else known[-self.window :].mean())
         groups = group_confidences(known, self.window)
@@ -77,12 +79,12 @@ class Gauge:
 
 
 def token_confidence(top_logprobs: Sequence[float], k: int) -> tuple[float, bool]:
-    """Return minus the mean of the k largest log-probs at a token, and whether any was clipped; high where the model is sure.
+    """Return minus the mean of the k largest log-probs at a token (high = confident), and whether any was clipped.
 
-    Only the k largest count, for some servers add the sampled token when it is not among them. Log-probs below -50, and
-    those missing from a list shorter than k, are taken for masked tokens and count as -50: left out, a distribution cut
-    down to one token would look like the least sure of all. Clipping says that the server sends processed log-probs or
-    fewer than k; give what it really sends as ``k``. NaN for an empty list.
+    Only the k largest count, because some servers add the sampled token when it is not among them. Log-probs below -50,
+    and those missing from a list shorter than k, are taken as masked tokens and count as -50: without them a
+    distribution cut to one token would look least confident of all. Clipping shows that the server sends processed
+    log-probs or fewer than k; pass the number it really sends as ``k``. NaN for an empty list.
     """
     known = [value for value in top_logprobs if value == value]
     if not known or k < 1:
@@ -95,38 +97,37 @@ def token_confidence(top_logprobs: Sequence[float], k: int) -> tuple[float, bool
 
 
 def group_confidences(confidences: npt.ArrayLike, window: int) -> FloatArray:
-    """Return the mean over each ``window`` tokens in a row, from the first full window to the last; one group when there are fewer.
+    """Return the mean over each ``window`` consecutive tokens, first full window to last; one group if there are fewer.
 
-    Tokens without a confidence (NaN, infinite) are passed over. Computed from running sums, in time linear in the
-    tokens.
+    Tokens without a confidence (NaN, infinite) are skipped. Computed from running sums, in time linear in the tokens.
     """
     if window < 1:
         raise MeasureError(f"A window of {window} tokens.", "Use at least one token; 2048 is DeepConf's.")
-    known = _known(confidences)
+    known = finite_values(confidences)
     if not known.size:
         return known
     size = min(window, len(known))
-    # Sums of differences from the mean stay small, so nothing is lost over long completions.
+    # Sums of differences from the mean stay small, so long completions lose no precision.
     middle = known.mean()
     sums = np.concatenate([[0.0], np.cumsum(known - middle)])
     return np.asarray(middle + (sums[size:] - sums[:-size]) / size)
 
 
 def keep_threshold(scores: npt.ArrayLike, keep: float) -> float:
-    """Return the score that the best ``keep`` share of scores reach: their percentile 100 (1 - keep), linearly interpolated.
+    """Return the score that the best ``keep`` share of scores reach: percentile 100 (1 - keep), linearly interpolated.
 
-    This is DeepConf's formula and public code; its text also calls it the least score of the best traces, which is a
+    This is DeepConf's formula and public code. Its text also calls it the lowest score of the best traces, which is a
     little higher (of 5, 6, ..., 14 the best nine tenths begin at 6, the percentile is 5.9).
     """
-    # Rounded, for 1 - 0.7 is a hair over 0.3 and would leave out a score that lies on the threshold.
+    # Rounded: 1 - 0.7 is slightly over 0.3 in floating point and would drop a score on the threshold.
     return float(np.percentile(as_finite(scores, "scores"), round(100 * (1 - keep), 9)))
 
 
 def borda_weights(scores: npt.ArrayLike, power: float = 0.5) -> FloatArray:
-    """Return the weight of each score by its rank: (N - rank) ** power with ranks from 0; equal scores share the mean of their weights.
+    """Return the weight of each score by its rank: (N - rank) ** power, ranks from 0; equal scores share their mean.
 
-    Voting by rank leaves only the order of a confidence to trust, not its scale (arXiv 2502.18581; its code's power is
-    0.5). Power 0 is the plain vote; a large one lets the best score decide.
+    Voting by rank trusts only the order of a confidence, not its scale (arXiv 2502.18581; its code's power is 0.5).
+    Power 0 is the plain vote; a large one lets the best score decide.
     """
     values = as_finite(scores, "scores")
     if power < 0:
@@ -138,81 +139,73 @@ def borda_weights(scores: npt.ArrayLike, power: float = 0.5) -> FloatArray:
 
 
 def self_certainty(logprobs: npt.ArrayLike) -> float:
-    """Return how far the next-token distributions are from uniform: mean KL(uniform || p) over the rows of a tokens x vocabulary matrix.
+    """Return the mean KL(uniform || p) of next-token distributions, one per row of a (tokens, vocabulary) matrix.
 
-    -(1 / nV) sum ln(V p), 0 for uniform, larger = surer (arXiv 2502.18581). It takes every token of the vocabulary:
-    from a server's top 20 it cannot be had, and cutting the sum there gives DeepConf's statistic instead. Log-probs
-    below -50 count as -50.
+    -(1 / nV) sum ln(V p), 0 for uniform, larger = more confident (arXiv 2502.18581). It needs every token of the
+    vocabulary: a server's top 20 are not enough, and cutting the sum there gives DeepConf's statistic instead.
+    Log-probs below -50 count as -50.
     """
     table = as_floats(logprobs, "logprobs")
     if table.ndim != 2 or not table.size or np.isnan(table).any():
         raise MeasureError(
             f"Log-probs of shape {table.shape}, or NaN among them.",
-            "Give one row a token, one column a vocabulary entry.",
+            "Give one row per token, one column per vocabulary entry.",
         )
     clipped = np.maximum(table, LOGPROB_FLOOR)
     return float(-clipped.mean() - math.log(table.shape[1]))
 
 
-def _known(confidences: npt.ArrayLike) -> FloatArray:
+def finite_values(confidences: npt.ArrayLike) -> FloatArray:
+    """Return the confidences that are numbers."""
     values = as_floats(confidences, "confidences").ravel()
     return values[np.isfinite(values)]
 
 
 EVIDENCE_KINDS = ("labelled", "self-consistent")
 MIN_GATE_QUESTIONS = 8
-"""Questions with right and wrong completions below which the gate stays shut: resampling three or four questions cannot tell how they
-differ (in simulations a useless confidence then opened it in 8 to 17 % of fits; from seven questions on in 2 to 4
-%)."""
+"""Fewest questions with right and wrong completions for the gate to open.
+
+Resampling three or four questions does not show how they differ: in simulations a useless confidence then opened the
+gate in 8 to 17 % of fits; from seven questions on in 2 to 4 %.
+"""
 NO_EVIDENCE = (
     "Confidence was not used: there is no evidence that it tells right from wrong here. "
     "Fit a gate on questions with known answers, or set trust = true to use it regardless; the plain vote decided."
 )
-"""What an answer says when no gate was given."""
+"""Note of an answer when no gate was given."""
 _UNKNOWN = Interval(0.5, 0.0, 1.0, 0.95, "no pairs")
 
 
 @dataclass(frozen=True)
 class ConfidenceGate:
-    """What is known about how well a confidence tells right from wrong, as a file.
+    """Measured evidence of how well a confidence tells right from wrong, kept as a file.
 
     Open when the whole interval of ``within`` lies above one half, from eight questions on. No margin is added: above
-    one half a higher confidence means a likelier right answer, and whether the gain is worth the votes that a filter
-    throws away depends on the filter, which replaying stored completions measures. At 95 %, one useless confidence in
-    forty opens it; one fitted for many gauges of which the best is taken opens far more often, so choose the gauge
-    first.
+    one half a higher confidence means a likelier right answer. Whether the gain is worth the votes that a filter drops
+    depends on the filter; replaying stored completions measures that. At 95 %, one useless confidence in forty opens
+    the gate. Taking the best of many gauges opens it far more often, so choose the gauge first.
     """
 
     within: Interval
-    """AUROC among completions of the same question: how often a right one is surer than a wrong one. This is what a
-    vote needs.
-    """
+    """AUROC within questions: how often a right completion is more confident than a wrong one. A vote needs this."""
     pooled: Interval
-    """AUROC over all completions. High where easy questions make for sure completions, which helps no vote; shown for
-    comparison.
-    """
+    """AUROC over all completions, for comparison: easy questions with confident completions raise it and help no vote."""
     questions: int
-    """Questions with right and wrong completions: the others say nothing about ``within``."""
+    """Questions with right and wrong completions: only these inform ``within``."""
     completions: int
-    """Completions looked at."""
+    """Number of completions."""
     evidence: Literal["labelled", "self-consistent"] = "labelled"
-    """labelled: right by a known answer. self-consistent: agreeing with the full vote on the same question, which may
-    be wrong.
-    """
+    """labelled: right by a known answer. self-consistent: agrees with the question's full vote, which may be wrong."""
     gauge: Gauge = Gauge()
-    """How confidence was read."""
+    """How confidence was computed."""
     model: str = ""
-    """Model whose completions they were; empty for any."""
+    """Model that wrote the completions; empty for any."""
 
     def __post_init__(self) -> None:
         for name in ("within", "pooled"):
-            held = getattr(self, name)
-            require(
-                self,
-                name,
-                0 <= held.low <= held.value <= held.high <= 1,
-                "an AUROC between the ends of its interval, from 0 to 1",
-            )
+            auc = getattr(self, name)
+            ordered = 0 <= auc.low <= auc.value <= auc.high <= 1
+            require(self, name, ordered, "an AUROC between the ends of its interval, from 0 to 1")
         require(self, "questions", 0 <= self.questions <= self.completions, "no more questions than completions")
         require(self, "evidence", self.evidence in EVIDENCE_KINDS, "one of " + ", ".join(EVIDENCE_KINDS))
 
@@ -223,7 +216,7 @@ class ConfidenceGate:
 
     @property
     def reason(self) -> str:
-        """Why it is open or closed, with the numbers."""
+        """Explanation of why it is open or closed, with the numbers."""
         shown = "is shown to tell" if self.open else "is not shown to tell"
         few = f" (at least {MIN_GATE_QUESTIONS} are needed)" if self.questions < MIN_GATE_QUESTIONS else ""
         return (
@@ -235,23 +228,23 @@ class ConfidenceGate:
 
 @dataclass(frozen=True)
 class GateDecision:
-    """Whether a strategy may use confidence, and the note that says why."""
+    """Whether a strategy may use confidence, and why."""
 
     open: bool
-    """Whether it may."""
+    """Whether confidence may be used."""
     note: str
-    """What the answer says about it."""
+    """Explanation for the notes of the answer."""
 
 
-def check_gate(gate: ConfidenceGate | None, gauge: Gauge, *, model: str = "", trust: bool = False) -> GateDecision:
-    """Say whether confidence may be used: no evidence is a no, and so is evidence about another gauge or model.
+def decide_gate(gate: ConfidenceGate | None, gauge: Gauge, *, model: str = "", trust: bool = False) -> GateDecision:
+    """Decide whether confidence may be used: not without evidence, nor with evidence on another gauge or model.
 
-    A run's own completions are never evidence. Their agreement with a vote that is clear saves nothing, for such a vote
-    can stop at once; with a vote that is not clear it shows nothing.
+    A run's own completions are never evidence. Agreement with a clear vote saves nothing, because such a vote can stop
+    at once; agreement with an unclear vote shows nothing.
     """
     if trust:
         return GateDecision(
-            True, "Confidence was used as the settings demand, without evidence that it tells right from wrong."
+            True, "Confidence was used because of trust = true, without evidence that it tells right from wrong."
         )
     if gate is None:
         return GateDecision(False, NO_EVIDENCE)
@@ -280,16 +273,16 @@ def fit_gate(
     model: str = "",
     level: float = 0.95,
 ) -> ConfidenceGate:
-    """Fit a gate: the confidence of each completion, whether it is right (or agrees, see `agreement`), and its question.
+    """Fit a gate from the confidence of each completion, whether it is right, and its question.
 
-    ``within`` counts each pair of a right and a wrong completion of one question, equal scores half, and resamples
-    whole questions. It takes several completions a question; with one each there are no pairs and the gate stays shut.
-    Leave out completions without a readable answer: they never vote, and as a rule they are unsure, so they flatter the
-    confidence.
+    Without known answers, pass agreement instead of right (`agreement_with_vote`). ``within`` counts each pair of a
+    right and a wrong completion of one question, equal scores half, and resamples whole questions. It needs several
+    completions per question; with one each there are no pairs and the gate stays closed. Leave out completions without
+    a readable answer: they never vote, and they usually have low confidence, so they would flatter the gauge.
     """
     ranked, right, owners = as_finite(scores, "scores"), as_booleans(correct, "correct"), np.asarray(problems)
     check_same_length(scores=ranked, correct=right, problems=owners)
-    won, pairs = _pairs(ranked, right, owners)
+    won, pairs = count_wins(ranked, right, owners)
     names = np.arange(len(won))
     within = (
         resample({"won": won, "pairs": pairs}, names, level=level).ratio("won", "pairs", (0.0, 1.0))
@@ -301,11 +294,11 @@ def fit_gate(
 
 
 def agreement_with_vote(poll: Poll) -> list[bool | None]:
-    """Say of each completion of a question whether it agrees with the vote of all: evidence where the right answer is not known.
+    """Return per completion whether it agrees with the vote of all: evidence where the right answer is not known.
 
-    None for an answer that cannot be read, and for all of them when the vote is tied. It takes enough completions for a
-    steady vote, sixteen or more, and it cannot see a model that is wrong with confidence: such a gate may save tokens
-    at the same answer, but it proves nothing about right answers.
+    None for an answer that cannot be read, and for all of them when the vote is tied. It needs enough completions for a
+    stable vote, sixteen or more. It cannot detect a model that is wrong with confidence: such a gate may save tokens at
+    the same answer, but it proves nothing about right answers.
     """
     answer = majority(poll)
     if answer.key is None or answer.tied:
@@ -314,8 +307,8 @@ def agreement_with_vote(poll: Poll) -> list[bool | None]:
     return [None if candidate.key is None else next(classes) == winner for candidate in poll.seen]
 
 
-def _pairs(scores: FloatArray, right: BoolArray, owners: npt.NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
-    """Return for each question with both outcomes how many pairs of a right and a wrong completion the right one wins, and all pairs."""
+def count_wins(scores: FloatArray, right: BoolArray, owners: npt.NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
+    """Return the pairs of a right and a wrong completion that the right one wins, and all pairs, per question with both."""
     _, place = np.unique(owners, return_inverse=True)
     order = np.argsort(place, kind="stable")
     won, pairs = [], []

@@ -28,7 +28,7 @@ class Watcher(Protocol):
     """A halt rule at work on one completion."""
 
     def push(self, text: str, logprob: float, confidence: float) -> bool:
-        """Take the next token (its text, log-prob and confidence; NaN where the server sends none); True ends the completion."""
+        """Take the next token's text, log-prob and confidence (NaN where not sent); return True to end the completion."""
 
 
 class Halt(ABC):
@@ -37,33 +37,34 @@ class Halt(ABC):
     catalogue: ClassVar[Catalogue] = HALTS
 
     top_logprobs: int = 0
-    """Alternatives at each token it must see; a server that cannot send them cannot run the rule."""
+    """Log-probs per token that the rule needs; a server that cannot send them cannot run it."""
 
     @abstractmethod
     def watch(self) -> Watcher:
         """Return a watcher for one completion."""
 
 
-_KEPT = 8192
-# Characters looked back on: room for four turns of a loop of 200 tokens at ten characters each.
-_PROBE = 24
-# A text whose last characters did not occur before is in no loop: a cheap test that spares nearly all of the dear one.
+_LOOKBACK_CHARACTERS = 8192
+# Room for four turns of a loop of 200 tokens at ten characters each.
+_PROBE_CHARACTERS = 24
+# A text whose last characters did not occur before is in no loop: a cheap test that nearly always spares the full one.
 
 
 @dataclass(frozen=True)
 class Loop(Halt):
-    """End a completion whose last ``least`` tokens or more are one passage over and over, at least four times.
+    """End a completion whose last ``least`` tokens or more repeat one passage, at least four times.
 
-    Passages of up to 200 rough tokens (see `breadth.measure.degeneracy.tail_loop`), whatever the server calls a token.
-    Looked for every ``every`` tokens, which bounds what a loop wastes. No published rule was found: both numbers are
-    ours; honest tables and rows of marks repeat for less than 200 tokens. White space without end is a loop too, from
-    four characters a token. Harm: a task whose right answer is one line repeated (a matrix of zeros, a drawing) is cut.
+    Passages have up to 200 approximate tokens (see `breadth.measure.degeneracy.tail_loop`), independent of the server's
+    tokenizer. The check runs every ``every`` tokens, which bounds what a loop wastes. We found no published rule: both
+    numbers are ours; legitimate tables and rows of marks repeat for less than 200 tokens. Endless white space is a loop
+    too, at four characters per token. Harm: it cuts a task whose right answer is one line repeated (a matrix of zeros,
+    a drawing).
     """
 
     least: int = 200
-    """Rough tokens the loop must have lasted."""
+    """Approximate tokens that the loop must have lasted."""
     every: int = 32
-    """Tokens from one look to the next."""
+    """Tokens between checks."""
 
     def __post_init__(self) -> None:
         require(self, "least", self.least >= 4, "at least four tokens")
@@ -71,11 +72,11 @@ class Loop(Halt):
 
     def watch(self) -> Watcher:
         """Return a watcher for one completion."""
-        return _Tail(self)
+        return _LoopWatcher(self)
 
 
-class _Tail:
-    """The end of a text as it grows."""
+class _LoopWatcher:
+    """Keeps the end of a growing text and checks it for a loop."""
 
     def __init__(self, rule: Loop) -> None:
         self.rule = rule
@@ -83,15 +84,14 @@ class _Tail:
         self.fresh: list[str] = []
 
     def push(self, text: str, logprob: float, confidence: float) -> bool:
-        """Take the next token; look at the text every so often."""
+        """Take the next token; check the text every so often."""
         del logprob, confidence
         self.fresh.append(text)
-        return len(self.fresh) >= self.rule.every and self._looped()
-
-    def _looped(self) -> bool:
-        self.text = (self.text + "".join(self.fresh))[-_KEPT:]
+        if len(self.fresh) < self.rule.every:
+            return False
+        self.text = (self.text + "".join(self.fresh))[-_LOOKBACK_CHARACTERS:]
         self.fresh.clear()
-        if self.text.rfind(self.text[-_PROBE:], 0, -1) < 0:
+        if self.text.rfind(self.text[-_PROBE_CHARACTERS:], 0, -1) < 0:
             return False
         if len(self.text) - len(self.text.rstrip()) >= 4 * self.rule.least:
             return True
@@ -99,28 +99,27 @@ class _Tail:
         return loop is not None and loop.length >= self.rule.least
 
 
-_PATIENCE = 16
-# Single tokens come without log-probs on some servers; this many in a row mean that none will come any more.
-_SLACK = 1e-6
-# Thresholds come from confidences kept in single precision: a completion that is just as sure must not fall below by
-# rounding.
+_MAX_MISSING = 16
+# Some servers send single tokens without log-probs; after this many in a row no more are expected.
+_ROUNDING_SLACK = 1e-6
+# Thresholds come from single-precision confidences: an equally confident completion must not fall below by rounding.
 
 
 @dataclass(frozen=True)
 class LowConfidence(Halt):
-    """End a completion once the mean confidence of its last ``window`` tokens falls below ``threshold`` (DeepConf, arXiv 2508.15260).
+    """End a completion once the mean confidence of its last ``window`` tokens falls below ``threshold`` (DeepConf).
 
-    Only full windows count, so nothing shorter is ever ended. Tokens without a confidence are passed over; after 16 of
-    them in a row the rule rests for good, for what it knows is no longer about the text at hand. Window and 20
-    log-probs are the paper's; the threshold has no default: it belongs to a model and a question.
+    From arXiv 2508.15260. Only full windows count, so nothing shorter is ever ended. Tokens without a confidence are
+    skipped; after 16 of them in a row the rule switches off, because its window no longer describes the current text.
+    Window and 20 log-probs are the paper's; the threshold has no default: it depends on model and question.
     """
 
     threshold: float
-    """Least mean confidence."""
+    """Minimum mean confidence."""
     window: int = 2048
-    """Tokens it is taken over."""
+    """Tokens that the mean is over."""
     top_logprobs: int = 20
-    """Log-probs at each token that its confidence averages."""
+    """Log-probs per token that its confidence averages."""
 
     def __post_init__(self) -> None:
         require(self, "threshold", math.isfinite(self.threshold), "a finite confidence")
@@ -129,11 +128,11 @@ class LowConfidence(Halt):
 
     def watch(self) -> Watcher:
         """Return a watcher for one completion."""
-        return _Window((self.threshold - _SLACK * abs(self.threshold)) * self.window, self.window)
+        return _ConfidenceWatcher((self.threshold - _ROUNDING_SLACK * abs(self.threshold)) * self.window, self.window)
 
 
-class _Window:
-    """The confidences of the last tokens and their sum."""
+class _ConfidenceWatcher:
+    """Keeps the confidences of the last tokens and their sum."""
 
     def __init__(self, least: float, size: int) -> None:
         self.least, self.size = least, size
@@ -144,7 +143,7 @@ class _Window:
     def push(self, text: str, logprob: float, confidence: float) -> bool:
         """Take the next token; True once a full window sums to too little."""
         del text, logprob
-        if self.missing >= _PATIENCE:
+        if self.missing >= _MAX_MISSING:
             return False
         if not math.isfinite(confidence):
             self.missing += 1
@@ -161,14 +160,14 @@ class _Window:
 class Phrase(Halt):
     """End a completion when one of some phrases appears.
 
-    Unlike a stop text, the phrase stays in what was drawn, and the completion ends as halted: a server's 'stop' does
-    not tell a stop text from the model's own ending.
+    Unlike a stop string, the phrase stays in the text, and the completion ends as halted: a server's 'stop' does not
+    distinguish a stop string from the model's own end.
     """
 
     texts: tuple[str, ...]
     """Phrases to look for."""
     until: str = ""
-    """Once this has appeared the rule sleeps; empty is never. A closing mark, where only thinking is to be watched."""
+    """Text after which the rule is off; empty for never. Set it to the closing mark to watch only thinking."""
 
     def __post_init__(self) -> None:
         require(self, "texts", len(self.texts) > 0 and all(self.texts), "one phrase or more, none empty")

@@ -19,28 +19,28 @@ from breadth.inference.strategy import STRATEGIES, Strategy
 
 @dataclass(frozen=True)
 class Policy:
-    """A strategy and everything it needs to know about how to draw, to read and to stop paying."""
+    """A strategy with its sampling parameters, its way to read answers, and its budget."""
 
     strategy: Strategy = AdaptiveVote()
-    """What to draw and what to answer."""
+    """What to sample and which answer to return."""
     sampling: Sampling = Sampling()
-    """How to draw."""
+    """Sampling parameters."""
     reading: Reading = Reading()
-    """How the answer is found in a completion."""
+    """How to find the answer in a completion."""
     budget: Budget = Budget()
-    """Ceilings for one question."""
+    """Limits for one question."""
     prices: Prices = Prices()
-    """What tokens cost."""
+    """Prices of tokens."""
     model: str = ""
     """Model to ask; empty for the server's only one."""
     system: str = ""
-    """What the model is told before the question; empty for nothing."""
+    """System message; empty for none."""
     halt: Halt | None = None
     """Rule that ends a completion while it is being written; kind ``loop`` cuts completions that repeat themselves."""
 
     @classmethod
     def parse(cls, text: str) -> Policy:
-        """Return the policy a user means: a ``.toml`` file, or a strategy with settings, as in ``adaptive-vote,most=16,stop.kind=lead``."""
+        """Read a policy: a ``.toml`` file, or a strategy with settings as in ``adaptive-vote,most=16,stop.kind=lead``."""
         if text.endswith(".toml"):
             try:
                 return load(cls, Path(text))
@@ -50,12 +50,12 @@ class Policy:
                 ) from error
         name, *settings = [part.strip() for part in text.split(",")]
         STRATEGIES.load(name)
-        return cls(strategy=from_table(Strategy, {"kind": name, **_table(settings)}, "policy"))  # type: ignore[type-abstract] # the family
+        return cls(strategy=from_table(Strategy, {"kind": name, **parse_settings(settings)}, "policy"))  # type: ignore[type-abstract] # the family
 
     def task(
         self, prompt: Prompt, *, name: str = "task", seed: int = 0, options: Mapping[str, Any] | None = None
     ) -> Task:
-        """Return the task of asking a question under this policy; a text becomes a chat with one message."""
+        """Return a question as a task under this policy; a text becomes a chat with one message."""
         if isinstance(prompt, str):
             prompt = ({"role": "user", "content": prompt},)
         if self.system:
@@ -63,8 +63,8 @@ class Policy:
         return Task(prompt, name, self.model, self.sampling, self.reading, seed, options or {}, halt=self.halt)
 
 
-def _table(settings: list[str]) -> dict[str, Any]:
-    """Return ``a.b=1`` settings as nested tables; values are written as in TOML, words need no quotes."""
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """Return ``a.b=1`` settings as nested tables; values are TOML, words need no quotes."""
     table: dict[str, Any] = {}
     for setting in settings:
         path, found, value = setting.partition("=")
@@ -81,12 +81,8 @@ def _table(settings: list[str]) -> dict[str, Any]:
                     f"In the policy: '{parent}' is given a value and settings of its own.",
                     "Write for example adaptive-vote,stop.kind=lead,stop.votes=3.",
                 )
-        inner[last] = _value(value.strip())
+        try:
+            inner[last] = tomllib.loads(f"value = {value.strip()}")["value"]
+        except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, brackets without end
+            inner[last] = value.strip()
     return table
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # no TOML, a number of thousands of digits, brackets without end
-        return text

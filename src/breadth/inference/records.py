@@ -1,4 +1,4 @@
-"""What a strategy sees and says: tasks, the three requests it may make, candidates, answers."""
+"""Records of inference: tasks, the three requests a strategy may make, candidates and answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Reading:
-    r"""Where to look for the answer in a text."""
+    r"""How to find the answer in a completion."""
 
     how: Literal["stated", "number", "whole"] = "stated"
     r"""stated: a ``\boxed{}``, an answer tag, '####' or 'the answer is'. number: a stated answer, else the last number.
@@ -43,8 +43,7 @@ class Reading:
     def read(self, text: str, *, ended: bool = True) -> str | None:
         """Return the answer as written, or None when there is none.
 
-        In a text cut at its cap only a stated answer counts, and not one that stands at the very end: it may be half of
-        12.5.
+        In a text cut at its cap only a stated answer counts, and not one at the very end: it may be half of 12.5.
         """
         if self.how == "whole":
             return (text.strip() or None) if ended else None
@@ -62,41 +61,39 @@ class Reading:
 
 
 Message: TypeAlias = Mapping[str, Any]
-"""One message of a chat, as OpenAI-compatible servers take it: role and content at least."""
+"""One message of a chat in OpenAI's format: role and content at least."""
 Prompt: TypeAlias = str | tuple[Message, ...]
-"""A chat, or a text to be continued as it stands (no chat template)."""
+"""A chat, or a text to continue as it is (no chat template)."""
 Finish = Literal["stop", "length", "halt", "tool_calls", "content_filter"]
-"""Why a completion ended: the model stopped, it was cut at its cap, a halt rule ended it, it calls a tool, it was
-filtered.
-"""
+"""Why a completion ended: the model stopped, its cap, a halt rule, a tool call, or a content filter."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw: every field is sent explicitly, for servers differ in their silent defaults."""
+    """Sampling parameters; every field is sent explicitly, because servers have different defaults."""
 
     temperature: float = 0.7
-    """Randomness; 0 is greedy. 0.6 to 0.8 is what self-consistency papers use (arXiv 2203.11171)."""
+    """Sampling temperature; 0 is greedy. Self-consistency papers use 0.6 to 0.8 (arXiv 2203.11171)."""
     top_p: float = 0.95
-    """Share of probability kept; 1 keeps all."""
+    """Nucleus: share of probability kept; 1 keeps all."""
     top_k: int = 0
-    """Tokens kept; 0 keeps all."""
+    """Number of likeliest tokens kept; 0 keeps all."""
     min_p: float = 0.0
-    """Tokens kept must have this share of the likeliest one's probability (arXiv 2407.01082); 0 keeps all."""
+    """Minimum probability relative to the likeliest token (arXiv 2407.01082); 0 keeps all."""
     repetition_penalty: float = 1.0
     """Divides the logits of tokens seen before; 1 is none."""
     presence_penalty: float = 0.0
-    """Taken off the logits of tokens seen before."""
+    """Subtracted from the logits of tokens seen before."""
     frequency_penalty: float = 0.0
-    """The same for each time seen."""
+    """Subtracted from the logits once per earlier occurrence."""
     max_tokens: int = 4096
     """Most tokens of one completion, thinking included."""
     thinking_tokens: int | None = None
-    """Most thinking tokens, enforced by a server that can; None leaves it to the model."""
+    """Most thinking tokens, on servers that support a cap; None leaves it to the model."""
     stop: tuple[str, ...] = ()
-    """Texts that end a completion; they are not part of it."""
+    """Stop strings; they are not part of the completion."""
     top_logprobs: int = 0
-    """Alternatives whose log-probs are asked for at each token; 0 asks for none, confidence methods want 20."""
+    """Log-probs requested per token; 0 requests none, confidence methods need 20."""
 
     def __post_init__(self) -> None:
         require(self, "temperature", 0 <= self.temperature <= 100, "a number from 0 up")
@@ -116,34 +113,34 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Task:
-    """One question: what to ask, how to draw, how to read an answer, and the seed of every chance taken for it."""
+    """One question: the prompt, how to sample, how to read an answer, and the random seed."""
 
     prompt: Prompt
     """The chat, or a text to continue."""
     name: str = "task"
     """Id of the question in records."""
     model: str = ""
-    """Model asked for; empty for the only one of the server."""
+    """Model to ask; empty for the server's only one."""
     sampling: Sampling = Sampling()
-    """How to draw, unless a request says otherwise."""
+    """Sampling parameters, unless a request overrides them."""
     reading: Reading = Reading()
-    """How the answer is found in a completion."""
+    """How to find the answer in a completion."""
     seed: int = 0
-    """Root of every seed and every tie drawn for this task."""
+    """Random seed of every sample and every broken tie."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request, passed to the server untouched (tools, response_format, ...)."""
+    """Further fields of the request, passed to the server unchanged (tools, response_format, ...)."""
     equivalent: Callable[[str, str], bool] | None = field(default=None, compare=False)
-    """A stronger test than equal keys for two answers being one, such as symbolic equivalence."""
+    """A stronger test for equal answers than equal keys, such as symbolic equivalence."""
     halt: Halt | None = None
-    """Rule to run on the stream of every draw whose request brings none of its own."""
+    """Halt rule for every sample whose request has none."""
 
     @property
     def question(self) -> str:
-        """The last thing the user said, as text."""
+        """The last user message, as text."""
         if isinstance(self.prompt, str):
             return self.prompt
-        said = next((message for message in reversed(self.prompt) if message.get("role") == "user"), {})
-        return text_of(said.get("content"))
+        last = next((message for message in reversed(self.prompt) if message.get("role") == "user"), {})
+        return text_of(last.get("content"))
 
     def with_seed(self, seed: int) -> Task:
         """Return the same task with another seed."""
@@ -152,14 +149,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One completion that arrived, with what it cost. Failed draws never become candidates: they are counted apart."""
+    """One completion with its cost. Failed samples never become candidates: they are counted separately."""
 
     text: str
-    """What the model wrote as its reply, without its thinking where the server separates the two; what follows
-    ``prefix``.
-    """
+    """Reply of the model behind ``prefix``, without its thinking where the server separates the two."""
     answer: str | None = None
-    """The answer read in it, as written; None when there is none to be read: never a vote, always a cost."""
+    """Answer read from it, as written; None when none can be read: then it is no vote, but still a cost."""
     key: str | None = None
     """Canonical key of the answer: equal keys are equal answers."""
     finish: Finish = "stop"
@@ -167,95 +162,91 @@ class Candidate:
     reasoning: str = ""
     """Thinking, where the server separates it."""
     prefix: str = ""
-    """Text of the reply's beginning that was given, not drawn."""
+    """Beginning of the reply that was given, not generated."""
     prompt_tokens: int = 0
-    """Tokens read, prefix included."""
+    """Input tokens, prefix included."""
     cached_tokens: int = 0
-    """Of those, the ones the server had in its cache."""
+    """Input tokens that the server had in its cache."""
     tokens: int = 0
-    """Tokens written, thinking included."""
+    """Output tokens, thinking included."""
     thinking_tokens: int = 0
-    """Of those, thinking, where it can be told."""
+    """Thinking tokens, where the server reports them."""
     logprobs: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
-    """Log-prob of each token written, where asked for and sent."""
+    """Log-prob of each output token, where requested and sent."""
     confidences: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
     """Confidence of each token: minus the mean of its top-k log-probs (arXiv 2508.15260)."""
     score: float | None = None
-    """What a judge gave it."""
+    """Score from a judge."""
     feedback: str = ""
-    """What a judge said about it."""
+    """Feedback from a judge."""
     solved: bool | None = None
-    """Whether a judge holds it for right."""
+    """Whether a judge accepts it as right."""
     independent: bool = True
-    """False when it saw other candidates or shares a drawn prefix with one: no estimator that assumes independence
-    takes it.
-    """
+    """False when it saw other candidates or shares a sampled prefix: estimators that assume independence skip it."""
     model: str = ""
     """Model that wrote it."""
     seed: int = 0
-    """Seed it was drawn with."""
+    """Seed of the sample."""
     draw_id: str = ""
-    """Which draw it was: path of the run, request, place in the request; unique within a task."""
+    """Id of the sample, unique within a task: path of the run, number of the request, index within the request."""
     seconds: float = 0.0
-    """From request to last token."""
+    """Seconds from request to last token."""
     tool_calls: tuple[Mapping[str, Any], ...] = ()
-    """Tools it calls, passed through."""
+    """Tool calls, passed through."""
     message: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Further fields of the server's reply worth passing on."""
+    """Further fields of the server's reply to pass on."""
 
     @property
     def full_text(self) -> str:
-        """The reply from its beginning: what was given and what was drawn."""
+        """The whole reply: the given prefix and the generated text."""
         return self.prefix + self.text
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Draw n more candidates.
+    """Sample n more candidates.
 
-    The run is resumed with a list of candidates once ``wait`` draws that had not been delivered yet have arrived, of
-    this request or an earlier one: exactly that many, in order of arrival. None waits for all that are outstanding; 0
-    goes on at once with nothing; ``Ask(0, wait=1)`` just waits for the next. Fewer come when draws fail or the budget
-    is spent; none at all means that nothing is outstanding and nothing will come: return the best answer so far.
+    The run resumes with a list of candidates once ``wait`` samples that were not delivered yet have arrived, of this
+    request or an earlier one: exactly that many, in order of arrival. None waits for all outstanding ones; 0 resumes at
+    once with an empty list; ``Ask(0, wait=1)`` just waits for the next. Fewer arrive when samples fail or the budget is
+    spent. An empty list after waiting means that nothing is outstanding: return the best answer so far.
     """
 
     n: int = 1
-    """Draws to start."""
+    """Samples to start."""
     prompt: Prompt | None = None
-    """Another prompt than the task's."""
+    """Prompt instead of the task's."""
     prefix: str = ""
-    """Beginning of the reply, given; the model continues it."""
+    """Given beginning of the reply, which the model continues."""
     model: str | None = None
-    """Another model than the task's."""
+    """Model instead of the task's."""
     sampling: Sampling | None = None
-    """Another way to draw than the task's."""
+    """Sampling parameters instead of the task's."""
     halt: Halt | None = None
     """Rule that the sampler runs on the stream, to end a completion early."""
     wait: int | None = None
-    """Arrivals to wait for before going on."""
+    """Arrivals to wait for before resuming."""
     independent: bool = True
-    """Mark the candidates as independent draws of the task; False when the prompt or the prefix tells of other
-    candidates.
-    """
+    """Whether the candidates are independent samples of the task: not if prompt or prefix shows other candidates."""
     purpose: str = "answer"
-    """What the draws are for, in records: answer, trial, thinking, revision, ..."""
+    """Purpose of the samples in records: answer, trial, thinking, revision, ..."""
 
     def __post_init__(self) -> None:
-        require(self, "n", self.n >= 0, "0 or more draws")
+        require(self, "n", self.n >= 0, "0 or more samples")
         require(self, "wait", self.wait is None or self.wait >= 0, "0 or more arrivals, or None for all")
 
 
 @dataclass(frozen=True)
 class Fork:
-    """Run sub-runs side by side; the run is resumed with the list of the answers of the first ``wait`` to end (None: all).
+    """Run sub-runs concurrently; the run resumes with the answers of the first ``wait`` to end (None: all).
 
-    Those still running when ``wait`` have ended are cancelled. The list is in the order of ``runs``.
+    Sub-runs still running then are cancelled. The answers are in the order of ``runs``.
     """
 
     runs: tuple[Run, ...]
     """Generators of strategies, not started."""
     wait: int | None = None
-    """Sub-runs to wait for."""
+    """Number of sub-runs to wait for."""
 
     def __post_init__(self) -> None:
         require(self, "wait", self.wait is None or self.wait >= 0, "0 or more sub-runs, or None for all")
@@ -263,52 +254,52 @@ class Fork:
 
 @dataclass(frozen=True)
 class Judge:
-    """Have candidates judged; the run is resumed with the same candidates, in order, with score, feedback and solved filled in.
+    """Have a judge score candidates; the run resumes with them, in order, with score, feedback and solved filled in.
 
-    A judge that fails gives a candidate back as it was (score None).
+    A judge that fails returns a candidate unchanged (score None).
     """
 
     candidates: tuple[Candidate, ...]
-    """What to judge."""
+    """Candidates to score."""
     by: str = "default"
-    """Which of the judges the driver was given."""
+    """Name of one of the driver's judges."""
 
 
 Request: TypeAlias = Ask | Fork | Judge
 """Anything a strategy may yield."""
 Run: TypeAlias = Generator[Request, Any, "Answer"]
-"""A strategy at work: it yields requests, is sent lists of candidates or answers, and returns an answer."""
+"""A running strategy: it yields requests, is sent lists of candidates or answers, and returns an answer."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a strategy decided, what it rests on and how sure it is."""
+    """The answer of a strategy, with its votes, candidates and confidence."""
 
     chosen: Candidate | None = None
-    """The candidate that speaks for the answer; None when nothing could be drawn."""
+    """Candidate that gives the answer; None when nothing could be sampled."""
     confidence: float | None = None
-    """Posterior chance that this is the answer the model gives most often (not: that it is right); None where nothing supports one.
+    """Posterior chance that this is the answer the model gives most often (not: that it is right).
 
-    A vote share is not a confidence: 2 of 2 and 40 of 40 are both 100 %.
+    None without a posterior. A vote share is not a confidence: 2 of 2 and 40 of 40 are both 100 %.
     """
     basis: str = ""
-    """Where the confidence comes from, in words; empty when there is none."""
+    """Description of the model behind the confidence; empty when there is none."""
     votes: Mapping[str, float] = field(default_factory=dict)
     """Answer (its key) -> its votes or weight, heaviest first."""
     tied: tuple[str, ...] = ()
-    """Keys that shared the first place; the seed drew one of them. Empty when there was no tie."""
+    """Keys that tied for the first place; the seed picked one of them. Empty without a tie."""
     candidates: tuple[Candidate, ...] = ()
-    """Everything seen on the way, in order of arrival, trials and discarded ones included."""
+    """All candidates in order of arrival, trials and discarded ones included."""
     stopped: str = ""
-    """Why no more was drawn: agreed, most, budget, ..."""
+    """Why sampling stopped: agreed, most, budget, ..."""
     notes: tuple[str, ...] = ()
-    """What a reader must know: confidence not trusted and why, draws not independent, ..."""
+    """Caveats for the reader: confidence not trusted and why, samples not independent, ..."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Further numbers of the strategy: flips, cues, exits, ..."""
 
     @property
     def text(self) -> str:
-        """The whole reply that speaks for the answer; empty when there is none."""
+        """The whole reply of the chosen candidate; empty when there is none."""
         return self.chosen.full_text if self.chosen else ""
 
     @property
@@ -323,12 +314,12 @@ class Answer:
 
     @property
     def unread(self) -> int:
-        """Candidates without a readable answer."""
+        """Number of candidates without a readable answer."""
         return sum(candidate.key is None for candidate in self.candidates)
 
     @property
     def independent(self) -> bool:
-        """Whether everything it rests on was drawn independently."""
+        """Whether all candidates were sampled independently."""
         return all(candidate.independent for candidate in self.candidates)
 
 

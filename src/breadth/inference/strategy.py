@@ -1,4 +1,4 @@
-"""What a strategy is: a frozen dataclass that turns a task into a run, and the catalogue of all of them."""
+"""The strategy interface: a frozen dataclass that turns a task into a run, and the catalogue of all strategies."""
 
 from __future__ import annotations
 
@@ -34,18 +34,16 @@ STRATEGIES = Catalogue(
 class Strategy(ABC):
     """A frozen dataclass whose fields are the settings; calling it on a task gives the run.
 
-    A run does no I/O and takes no chance but from ``task.seed``. Its generator yields `Ask`, `Fork` or `Judge`, is sent
-    what came of it and returns an `Answer`; when it is sent nothing it returns the best answer so far.
+    A run does no I/O and all its randomness comes from ``task.seed``. Its generator yields `Ask`, `Fork` or `Judge`, is
+    sent the results and returns an `Answer`; when it is sent an empty list it returns the best answer so far.
     """
 
     catalogue: ClassVar[Catalogue] = STRATEGIES
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What it cannot work without: logprobs, confidences, prefix, judge. A sampler or a store that lacks one is refused
-    at the start.
-    """
+    """Requirements: logprobs, confidences, prefix, judge. A sampler or store that lacks one is refused at the start."""
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """Work out beforehand what would hold up an event loop at the first task, a stop rule's table say; it works without, later."""
+        """Compute in advance what would block an event loop at the first task, such as a stop rule's table. Optional."""
 
     @abstractmethod
     def __call__(self, task: Task) -> Run:

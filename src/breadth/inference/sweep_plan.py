@@ -1,4 +1,4 @@
-"""What a sweep measures: plain draws for votes of every width, and thinking forced to several budgets, on the same questions."""
+"""The plan of a sweep: plain samples for votes of every width, and thinking forced to several budgets, same questions."""
 
 from __future__ import annotations
 
@@ -15,27 +15,25 @@ from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import Thinking
 
 PLAIN_ARM = "as it comes"
-"""Name of the arm whose draws are left as the model writes them."""
+"""Name of the arm whose samples are left as the model writes them."""
 BUDGET_MULTIPLES = (0.5, 1.0, 2.0, 4.0)
-"""Budgets tried unless told otherwise, in multiples of what the model writes by itself: one that cuts, and up to four
-times as much.
-"""
+"""Default budgets in multiples of the model's natural length: one that cuts, and up to four times as much."""
 DEFAULT_WIDTHS = (1, 2, 4, 8)
-"""Widths tried unless told otherwise."""
+"""Default widths of the votes."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to draw a sample, measured on every question."""
+    """One way to sample, measured on every question."""
 
     name: str
-    """What it is called in the report."""
+    """Name in the report."""
     strategy: Strategy
-    """How one sample is drawn."""
+    """Strategy that draws one sample."""
     draws: int
-    """Samples of each question."""
+    """Samples per question."""
     budget: int | None = None
-    """Thinking tokens it is forced to; None leaves thinking to the model."""
+    """Thinking tokens to force; None leaves thinking to the model."""
 
     def __post_init__(self) -> None:
         require(self, "draws", self.draws >= 1, "at least one sample")
@@ -44,18 +42,18 @@ class Arm:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All of a sweep but its questions; the first arm is the plain one."""
+    """Everything about a sweep except its questions; the first arm is the plain one."""
 
     policy: Policy
-    """How to draw and read; its strategy is not used."""
+    """How to sample and read answers; its strategy is not used."""
     arms: tuple[Arm, ...]
-    """What is measured."""
+    """Arms to measure."""
     widths: tuple[int, ...] = DEFAULT_WIDTHS
-    """Votes looked at, all made from the plain arm's samples."""
+    """Widths of the votes, all made from the plain arm's samples."""
     questions: int = 0
-    """Questions asked, the first of the random order."""
+    """Number of questions, the first in random order."""
     seed: int = 0
-    """Root of every seed."""
+    """Random seed."""
     notes: tuple[str, ...] = ()
     """What could not be measured, and why."""
 
@@ -71,17 +69,17 @@ class SweepPlan:
 
     @property
     def samples_each(self) -> int:
-        """Samples of one question over all arms."""
+        """Samples per question over all arms."""
         return sum(arm.draws for arm in self.arms)
 
 
 def plain_arm(widths: Iterable[int]) -> Arm:
-    """Return the arm that is left alone: as many samples as the widest vote takes."""
+    """Return the plain arm: as many samples as the widest vote takes."""
     return Arm(PLAIN_ARM, Single(), max(widths))
 
 
 def forced_arms(budgets: Iterable[int], thinking: Thinking, draws: int) -> tuple[Arm, ...]:
-    """Return an arm for each budget: thinking of exactly so many tokens (arXiv 2506.04210), cut or extended as it takes."""
+    """Return an arm per budget: thinking is cut or extended to exactly so many tokens (arXiv 2506.04210)."""
     return tuple(
         Arm(
             f"think {budget:,}", BudgetForcing(cues=0, minimum=budget, maximum=budget, thinking=thinking), draws, budget
@@ -91,8 +89,8 @@ def forced_arms(budgets: Iterable[int], thinking: Thinking, draws: int) -> tuple
 
 
 def check_budgets(budgets: Iterable[int], longest: int) -> tuple[int, ...]:
-    """Return budgets given by a user in rising order; refuse those that leave no room for the answer."""
-    wanted, room = tuple(sorted(set(budgets))), _room(longest)
+    """Return a user's budgets in rising order; refuse those that leave no room for the answer."""
+    wanted, room = tuple(sorted(set(budgets))), max_thinking_tokens(longest)
     bad = [budget for budget in wanted if not 1 <= budget <= room]
     if bad:
         raise SettingsError(
@@ -104,12 +102,12 @@ def check_budgets(budgets: Iterable[int], longest: int) -> tuple[int, ...]:
 
 
 def usual_budgets(natural: float, longest: int) -> tuple[int, ...]:
-    """Return the budgets to try where a model writes ``natural`` tokens by itself: powers of two near half to four times that."""
-    room = _room(longest)
+    """Return default budgets for a model that writes ``natural`` tokens: powers of two near half to four times that."""
+    room = max_thinking_tokens(longest)
     near = {2 ** max(3, round(math.log2(max(1.0, natural * multiple)))) for multiple in BUDGET_MULTIPLES}
     return tuple(sorted(budget for budget in near if budget <= room)) or (room,)
 
 
-def _room(longest: int) -> int:
+def max_thinking_tokens(longest: int) -> int:
     """Return the most thinking that leaves room for the answer."""
     return max(1, longest - min(ANSWER_TOKENS, longest // 2))

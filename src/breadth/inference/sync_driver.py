@@ -1,4 +1,4 @@
-"""Drive a run without a server: every draw arrives at once, in the order it was asked for."""
+"""Drive a run without a server: every sample arrives at once, in the order of the requests."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Reque
 
 @dataclass
 class SyncDriver:
-    """Answers the requests of runs from a function; keeps what was asked and drawn."""
+    """Answers the requests of runs by calling functions; keeps requests and candidates."""
 
     draw: Callable[[Ask, str], Candidate | None]
-    """Gives the candidate for one draw of a request, told its place; None when nothing can be drawn."""
+    """Returns the candidate for a request and a draw id; None when nothing can be sampled."""
     judge: Callable[[Candidate, str], Candidate] | None = None
-    """Judges one candidate, told by whom; None leaves candidates as they are."""
+    """Scores a candidate, given the name of the judge; None leaves candidates unchanged."""
     requests: list[Request] = field(default_factory=list)
-    """Everything asked, in order."""
+    """All requests, in order."""
     drawn: list[Candidate] = field(default_factory=list)
-    """Everything drawn, delivered or not."""
+    """All candidates, delivered or not."""
     delivered: list[Candidate] = field(default_factory=list)
-    """Of that, what the runs were sent."""
+    """Candidates that the runs were sent."""
 
     def run(self, run: Run, path: str = "") -> Answer:
         """Drive a run to its end and return its answer."""
@@ -36,10 +36,11 @@ class SyncDriver:
                 answer: Answer = end.value
                 return answer
             self.requests.append(request)
-            reply = self._reply(request, f"{path}{number}", queue)
+            reply = self.answer_request(request, f"{path}{number}", queue)
         raise AssertionError("unreachable: counting has no end")
 
-    def _reply(self, request: Request, place: str, queue: deque[Candidate]) -> list[Candidate] | list[Answer]:
+    def answer_request(self, request: Request, place: str, queue: deque[Candidate]) -> list[Candidate] | list[Answer]:
+        """Return the reply to one request; ``queue`` holds candidates that are not delivered yet."""
         if isinstance(request, Fork):
             return [self.run(part, f"{place}.{branch}/") for branch, part in enumerate(request.runs[: request.wait])]
         if isinstance(request, Judge):

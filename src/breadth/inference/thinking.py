@@ -1,4 +1,4 @@
-"""Where a model's thinking begins and ends in its reply, and the trace of one reply that is drawn piece by piece."""
+"""Where a model's thinking begins and ends in its reply, and the trace of a reply that is generated piece by piece."""
 
 from __future__ import annotations
 
@@ -10,49 +10,45 @@ from breadth.base.checks import require
 from breadth.inference.records import Answer, Ask, Candidate, Reading, Request, Sampling, Task
 
 ThinkingEnd = Literal["closed", "cut", "reply", "nothing"]
-"""How thinking ended: closed, cut at its maximum, with a reply that is complete as it is, or with nothing more to be
-drawn.
-"""
+"""How thinking ended: closed, cut at its maximum, with a complete reply, or with nothing left to sample."""
 
 
 @dataclass(frozen=True)
 class Thinking:
     """How a model marks its thinking.
 
-    The default is that of DeepSeek-R1 and Qwen3; `PLAIN` is for models that do not mark it.
+    The default is that of DeepSeek-R1 and Qwen3; `UNMARKED_THINKING` is for models that do not mark it.
 
-    Without a closing mark the thinking is the whole reply: it ends when the model ends its reply, is extended by a cue
-    behind it, and what it has answered by then is its answer. s1 models use ``<|im_start|>think`` and
-    ``<|im_start|>answer`` (arXiv 2501.19393).
+    Without a closing mark the thinking is the whole reply: it ends with the reply, a cue behind it extends it, and its
+    last answer counts. s1 models use ``<|im_start|>think`` and ``<|im_start|>answer`` (arXiv 2501.19393).
     """
 
     open: str = "<think>\n"
-    """Begins the thinking; given at the start of the reply. Empty where the chat template writes it, or there is none.
-    """
+    """Opening mark at the start of the reply; empty where the chat template writes it, or there is none."""
     close: str = "</think>"
-    """Ends the thinking; empty for a model that does not mark it."""
+    """Closing mark; empty for a model that does not mark its thinking."""
     cue: str = "Wait"
-    """Put behind thinking that ended too early, so that it goes on (arXiv 2501.19393, 2506.04210)."""
+    """Appended to thinking that ended too early, so it continues (arXiv 2501.19393, 2506.04210)."""
     final: str = "Final Answer:"
-    """Put behind thinking that was cut, so that the answer follows at once (s1's evaluation)."""
+    """Appended to thinking that was cut, so the answer follows at once (s1's evaluation)."""
 
     def __post_init__(self) -> None:
-        require(self, "close", bool(self.close) or not self.open, "a closing mark, for there is an opening one")
+        require(self, "close", bool(self.close) or not self.open, "a closing mark, because there is an opening one")
         require(self, "cue", bool(self.cue), "a word or more")
 
     def limit_sampling(self, sampling: Sampling, most: int) -> Sampling:
-        """Return how to draw thinking: at most so many tokens, up to the closing mark; the cap is ours to hold, not the server's."""
+        """Return the sampling parameters for thinking: up to the closing mark, capped by ``most``, not by the server."""
         return replace(
             sampling, max_tokens=most, stop=(self.close,) if self.close else sampling.stop, thinking_tokens=None
         )
 
     def thinking_text(self, candidate: Candidate) -> str:
-        """Return the thinking in what was drawn, without an answer that came with it from a server that did not stop at the mark."""
-        said = candidate.reasoning or candidate.text
-        return said.partition(self.close)[0] if self.close else said
+        """Return the thinking of a candidate, without an answer from a server that did not stop at the mark."""
+        text = candidate.reasoning or candidate.text
+        return text.partition(self.close)[0] if self.close else text
 
     def generated_text(self, candidate: Candidate) -> str:
-        """Return all that was drawn; where the server has set thinking apart and an answer follows, with the mark between them."""
+        """Return thinking and answer of a candidate; where the server separates them, with the mark between them."""
         ended = self.close and candidate.reasoning and candidate.text
         return (self.close_thinking(candidate.reasoning) if ended else candidate.reasoning) + candidate.text
 
@@ -65,19 +61,19 @@ class Thinking:
         return f"{on_new_line(text)}{self.close}\n{self.final}" if self.close else f"{on_new_line(text)}{self.final}"
 
     def read_answer(self, reading: Reading, candidate: Candidate) -> Candidate:
-        """Return a candidate with the answer that stands behind the thinking: what is said while thinking is no answer.
+        """Return a candidate with the answer behind the thinking; answers within the thinking do not count.
 
-        Where there is no mark, a forced answer is read first, and the whole reply where it says nothing.
+        Without a mark, a forced answer is read first, then the whole reply.
         """
         _, mark, behind = candidate.full_text.rpartition(self.close or self.final)
         if not mark or candidate.key is None:
             return candidate
-        said = (
+        text = (
             behind.strip().removeprefix(self.final)
             if reading.how == "whole"
             else (behind if self.close else self.final + behind)
         )
-        answer, key = reading.read_with_key(said, ended=candidate.finish in ("stop", "tool_calls"))
+        answer, key = reading.read_with_key(text, ended=candidate.finish in ("stop", "tool_calls"))
         return candidate if key is None and not self.close else replace(candidate, answer=answer, key=key)
 
 
@@ -87,41 +83,41 @@ UNMARKED_THINKING = Thinking(open="", close="", cue="\nWait")
 
 @dataclass
 class ThinkingTrace:
-    """One reply drawn piece by piece, each continuing what is there."""
+    """One reply generated piece by piece, each continuing the text so far."""
 
     task: Task
-    """Whose answer is read in it."""
+    """Task that the reply answers."""
     thinking: Thinking
     """How the model marks its thinking."""
     text: str = ""
-    """The reply so far: what was given and what was drawn."""
+    """The reply so far, given and generated parts."""
     tokens: int = 0
-    """Tokens drawn for it; given words are read, not written, and not counted."""
+    """Generated tokens; given text is not counted."""
     seen: list[Candidate] = field(default_factory=list)
-    """Everything drawn on the way, trials included."""
+    """All candidates, trials included."""
 
     def __post_init__(self) -> None:
         self.text = self.text or self.thinking.open
 
-    def take(self, candidate: Candidate, text: str | None = None) -> Candidate:
-        """Continue the reply by what was drawn, thinking that the server has set apart included, or by a part of it."""
+    def append(self, candidate: Candidate, text: str | None = None) -> Candidate:
+        """Append a candidate's text, thinking included, or the given part of it."""
         self.seen.append(candidate)
         self.text += self.thinking.generated_text(candidate) if text is None else text
         self.tokens += candidate.tokens
         return candidate
 
     def draw_answer(self) -> Generator[Request, Any, bool]:
-        """Draw the answer behind the text, for what is left of the completion's cap; say whether it came."""
+        """Sample the answer behind the text with the remaining tokens; return whether one arrived."""
         left = max(1, self.task.sampling.max_tokens - self.tokens)
-        # Thinking is over: a server told to cap it would look for it in the answer.
+        # Thinking is over: a server with a cap on it would look for it in the answer.
         sampling = replace(self.task.sampling, max_tokens=left, thinking_tokens=None)
         drawn: list[Candidate] = yield Ask(1, prefix=self.text, sampling=sampling)
         for candidate in drawn:
-            self.take(candidate)
+            self.append(candidate)
         return bool(drawn)
 
     def answer(self, complete: bool, notes: tuple[str, ...] = (), **figures: float) -> Answer:
-        """Return the answer the last piece gives; while incomplete, of the last piece in which one can be read, or else the last of all."""
+        """Return the answer of the last piece; if incomplete, of the last readable piece, else of the last one."""
         if complete:
             self.seen[-1] = chosen = self.thinking.read_answer(self.task.reading, self.seen[-1])
             notes += ("No answer could be read in the reply.",) * (chosen.key is None)

@@ -1,7 +1,7 @@
-"""Votes over equivalence classes of answers: who leads, by how much, and the answer that follows.
+"""Votes over equivalence classes of answers: which leads, by how much, and the answer that follows.
 
-A candidate whose answer cannot be read is never a vote. Ties are broken uniformly by the task's seed, whatever the
-order of arrival, and recorded.
+A candidate whose answer cannot be read is never a vote. Ties are broken uniformly by the task's seed, independent of
+the order of arrival, and recorded.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from breadth.inference.records import Answer, Candidate, Judge, Request, Task
 
 @dataclass(frozen=True)
 class VoteState:
-    """Where a vote stands: all that a stop rule may look at."""
+    """The state of a vote: everything that a stop rule may use."""
 
     counts: tuple[int, ...] = ()
     """Votes of each answer, most first."""
     arrivals: tuple[int, ...] = ()
-    """The answer of each vote in order of arrival, as a number that only tells answers apart."""
+    """Class of each vote's answer, in order of arrival."""
     unread: int = 0
     """Candidates without a readable answer: not votes."""
 
@@ -50,12 +50,12 @@ class VoteState:
 
 @dataclass
 class Poll:
-    """Votes as they arrive for one task, gathered into equivalence classes."""
+    """Votes as they arrive for one task, grouped into equivalence classes."""
 
     task: Task
-    """Whose seed breaks ties and whose test joins answers."""
+    """Task whose seed breaks ties and whose test decides which answers are equivalent."""
     seen: list[Candidate] = field(default_factory=list)
-    """Everything added, in order."""
+    """All candidates added, in order."""
     members: list[list[Candidate]] = field(default_factory=list)
     """Candidates of each class, in order of first appearance."""
     arrivals: list[int] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Poll:
     _of_key: dict[str, int] = field(default_factory=dict)
 
     def add(self, candidates: Iterable[Candidate]) -> None:
-        """Take candidates in."""
+        """Add candidates."""
         for candidate in candidates:
             self.seen.append(candidate)
             if candidate.key is not None:
@@ -73,29 +73,30 @@ class Poll:
 
     @property
     def state(self) -> VoteState:
-        """Where the vote stands now."""
+        """The current state of the vote."""
         counts = sorted(map(len, self.members), reverse=True)
         return VoteState(tuple(counts), tuple(self.arrivals), len(self.seen) - len(self.arrivals))
 
     @property
     def keys(self) -> list[str]:
-        """The key that stands for each class: its commonest, of equally common ones the smallest, so that no order of arrival matters."""
+        """The key of each class: its most frequent, of equals the smallest, independent of the order of arrival."""
         counts = [Counter(candidate.key or "" for candidate in group) for group in self.members]
         return [min(count, key=lambda key: (-count[key], key)) for count in counts]
 
     def class_keys(self, candidates: Iterable[Candidate]) -> list[str]:
-        """Return the keys that stand for the classes of candidates that were added; empty for one without a readable answer."""
+        """Return the class key of each candidate that was added; empty for one without a readable answer."""
         keys = self.keys
         return ["" if candidate.key is None else keys[self._of_key[candidate.key]] for candidate in candidates]
 
     def _class_of(self, candidate: Candidate) -> int:
         key = candidate.key or ""
         if key not in self._of_key:
-            groups = (
-                self.members if self.task.equivalent is not None else []
-            )  # with keys alone a new one is a new class
+            # Without a test of equivalence a new key is a new class.
+            groups = self.members if self.task.equivalent is not None else []
             joined = (
-                label for label, group in enumerate(groups) if self._same(group[0].answer or "", candidate.answer or "")
+                label
+                for label, group in enumerate(groups)
+                if self.are_equivalent(group[0].answer or "", candidate.answer or "")
             )
             label = next(joined, len(self.members))
             if label == len(self.members):
@@ -103,17 +104,19 @@ class Poll:
             self._of_key[key] = label
         return self._of_key[key]
 
-    def _same(self, first: str, second: str) -> bool:
+    def are_equivalent(self, first: str, second: str) -> bool:
+        """Return whether the task's test calls two answers equal, in either order."""
         # Tests of equivalence need not be symmetric (math-verify's is not): for a vote either order will do.
         test = self.task.equivalent
         return test is not None and (test(first, second) or test(second, first))
 
 
 def majority(poll: Poll, *, weights: Mapping[int, float] | None = None) -> Answer:
-    """Return the answer with the most votes, or with the most weight (place in ``poll.seen`` -> weight from 0 up, absent = none).
+    """Return the answer with the most votes, or with the most weight.
 
-    Its candidate is the heaviest, of equals the first, with the key that stands for the winning class. When nothing has
-    any weight, votes count alike, and a note says so. The confidence is left empty: a stop rule knows its posterior.
+    ``weights`` maps an index in ``poll.seen`` to a weight from 0 up; absent ones weigh nothing. The chosen candidate is
+    the heaviest, of equals the first, among those with the winning class's key. When nothing has any weight, votes
+    count equally, and a note says so. The confidence is left empty: a stop rule knows its posterior.
     """
     ranked = sorted(class_weights(poll, weights).items(), key=lambda item: (-item[1], item[0]))
     if not ranked:
@@ -129,7 +132,7 @@ def majority(poll: Poll, *, weights: Mapping[int, float] | None = None) -> Answe
 
 
 def class_weights(poll: Poll, weights: Mapping[int, float] | None = None) -> dict[str, float]:
-    """Return the key that stands for each class with the class's votes, or its weight (the same in any order of arrival)."""
+    """Return each class key with its votes, or its weight, independent of the order of arrival."""
     shares: list[list[float]] = [[] for _ in poll.members]
     voters = (place for place, candidate in enumerate(poll.seen) if candidate.key is not None)
     for place, label in zip(voters, poll.arrivals, strict=True):
@@ -138,10 +141,10 @@ def class_weights(poll: Poll, weights: Mapping[int, float] | None = None) -> dic
 
 
 def best_scored(poll: Poll, score: Callable[[Candidate], float | None] = lambda candidate: candidate.score) -> Answer:
-    """Return the candidate with the highest score (best-of-N); of equal ones the seed draws.
+    """Return the candidate with the highest score (best-of-N); the seed breaks ties.
 
-    Unscored ones cannot win, and unread ones only where none is read; without any score the plain vote decides, and a
-    note says so.
+    Unscored candidates cannot win, and unreadable ones only if none is readable. Without any score the plain vote
+    decides, and a note says so.
     """
     scored = [
         (value, place)
@@ -170,7 +173,7 @@ def best_scored(poll: Poll, score: Callable[[Candidate], float | None] = lambda 
 def weighted_best(poll: Poll, score: Callable[[Candidate], float | None] = lambda candidate: candidate.score) -> Answer:
     """Return the answer whose candidates have the highest summed score (weighted best-of-N, arXiv 2408.03314).
 
-    Scores must not be negative, for then more votes would count against an answer; where one is, the best candidate
+    Scores must not be negative, because more votes would then count against an answer; if one is, the best candidate
     wins instead, and a note says so. Unscored candidates add nothing.
     """
     scores = {
@@ -186,7 +189,7 @@ def weighted_best(poll: Poll, score: Callable[[Candidate], float | None] = lambd
 
 
 def answer_unread(poll: Poll) -> Answer:
-    """Return what can be said when no candidate has a readable answer: the first that ended by itself, no vote, no confidence."""
+    """Return the answer when no candidate is readable: the first that ended by itself, no votes, no confidence."""
     ended = [candidate for candidate in poll.seen if candidate.finish in ("stop", "tool_calls")]
     chosen = next(iter([*ended, *poll.seen]), None)
     notes = ("No answer could be read in any candidate: nothing was voted on.",) if poll.seen else ()
@@ -194,7 +197,7 @@ def answer_unread(poll: Poll) -> Answer:
 
 
 def break_tie(choices: Sequence[str], seed: int) -> str:
-    """Draw one of several keys uniformly by the seed; the same choices in any order give the same one."""
+    """Pick one of several keys uniformly by the seed; the same keys in any order give the same pick."""
     ordered = sorted(choices)
     if len(ordered) == 1:
         return ordered[0]
@@ -203,7 +206,7 @@ def break_tie(choices: Sequence[str], seed: int) -> str:
 
 
 def request_scores(candidates: Sequence[Candidate], by: str) -> Generator[Request, Any, list[Candidate]]:
-    """Return the candidates as a judge gives them back; as they are where ``by`` is empty or there are none."""
+    """Request a judge's scores; return the candidates unchanged where ``by`` is empty or there are none."""
     if not by or not candidates:
         return list(candidates)
     verdicts: list[Candidate] = yield Judge(tuple(candidates), by)
@@ -211,16 +214,16 @@ def request_scores(candidates: Sequence[Candidate], by: str) -> Generator[Reques
 
 
 def judge_score(candidate: Candidate) -> float | None:
-    """Return a judge's score, or 1 or 0 from one that says no more than solved or not; None from no judge."""
+    """Return a judge's score, or 1 or 0 from one that only reports solved or not; None without a judge."""
     if candidate.score is not None or candidate.solved is None:
         return candidate.score
     return float(candidate.solved)
 
 
 def select_best(poll: Poll, *, by: str = "", weighted: bool = False) -> Answer:
-    """Return the best by the judge's scores, of single candidates or summed over equal answers; without scores, by vote.
+    """Return the best by the judge's scores, of candidates or summed over equal answers; without scores, by vote.
 
-    A judge that was asked and scored nothing is named in the notes.
+    A judge that scored nothing is named in the notes.
     """
     if by and any(judge_score(candidate) is not None for candidate in poll.seen):
         return (weighted_best if weighted and poll.arrivals else best_scored)(poll, judge_score)

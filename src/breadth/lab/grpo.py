@@ -1,4 +1,8 @@
-"""One course of reinforcement learning: everything that decides what a GRPO run on the reasoner does."""
+"""GRPO on the tiny reasoner through TRL, with our objective inside: settings, training into a run folder, resuming.
+
+A killed run resumes from its last checkpoint. Replies are sampled by the lab's own engine through TRL's
+``rollout_func``, so none waits for the longest. Which tokens plan is known from the grammar, where others must guess.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +31,16 @@ from breadth.training.chain import Chain
 from breadth.training.loss.reference_kl import ReferenceKL
 
 TRAIN_SEED, VALIDATION_SEED = 77, 78
-"""Seeds of the problems that are trained on, and of those beside them; none of either is held out."""
+"""Seeds of the training and of the validation problems; none of them is held out."""
 OFF_POLICY_UPDATES, OFF_POLICY_LEARNING_RATE = 4, 3e-4
-"""Updates a generation where remedies act only on a policy that has moved, and the rate there, by
-`breadth lab run choices-several`.
-"""
+"""Updates per generation in the off-policy regime, and its learning rate, by `breadth lab run choices-several`."""
 
 
 @dataclass(frozen=True)
 class GrpoRun:
-    """Settings of a run.
+    """Settings of a GRPO run.
 
-    Two courses that differ in nothing but the chain are the same experiment with and without a remedy.
+    Two runs that differ only in the chain are the same experiment with and without a remedy.
     """
 
     chain: Chain
@@ -48,19 +50,19 @@ class GrpoRun:
     learning_rate: float = 1e-3
     """Learning rate, constant after five steps."""
     prompts: int = 8
-    """Problems of a generation."""
+    """Problems per generation."""
     group: int = 16
-    """Replies to each."""
+    """Replies per problem."""
     updates: int = 1
-    """Optimizer steps a generation; 1 is strictly on-policy."""
+    """Optimizer steps per generation; 1 is strictly on-policy."""
     problems: int = 128
-    """Problems trained on, in all."""
+    """Training problems in total."""
     level: Level = "medium"
-    """How long they are."""
+    """Their level."""
     max_completion_length: int = 96
-    """Tokens of a reply at most; a longer one is cut and gets nothing."""
+    """Maximum tokens of a reply; a longer one is truncated and gets no reward."""
     seed: int = 0
-    """Of the order of the problems and of what is drawn."""
+    """Seed of the order of problems and of sampling."""
 
     def __post_init__(self) -> None:
         for field in ("steps", "prompts", "updates", "problems", "max_completion_length"):
@@ -77,7 +79,7 @@ class GrpoRun:
         require(self, "seed", self.seed >= 0, "0 or more")
 
     def validation_problems(self, count: int, prime: int) -> list[Problem]:
-        """List problems that are neither trained on nor held out: what a choice between courses may be made on."""
+        """List problems neither trained on nor held out: the only ones that choices may be made on."""
         taken = {*draw_held_out(prime, self.level), *self.training_problems(prime)}
         return draw_problems(count, prime, self.level, VALIDATION_SEED, frozenset(taken))
 
@@ -113,10 +115,9 @@ def train_grpo(
     on_step: OnStep | None = None,
     prepare: PrepareRun | None = None,
 ) -> Reasoner:
-    """Run a course from a base (by default the one that ships) and return the trained reasoner.
+    """Train from a base (by default the shipped one) and return the trained reasoner.
 
-    A course that has ended before is loaded, one that was interrupted goes on; a folder of another course or base is
-    refused.
+    A finished run is loaded, an interrupted one resumes; a folder of another run or base is refused.
     """
     if is_finished(run, folder, base):
         return load_reasoner(folder / POLICY_FOLDER)
@@ -133,14 +134,12 @@ def train_grpo(
 
 
 def is_finished(run: GrpoRun, folder: Path, base: Path | None = None) -> bool:
-    """Say whether this course has ended in this folder; refuse a folder that holds another, or one from another base."""
+    """Say whether this run has ended in this folder; refuse a folder of another run or base."""
     path = folder / SETTINGS_FILE
     if not path.exists():
         return False
     if settings.load(GrpoRun, path) != run:
-        raise BrokenFileError(
-            path, "is another course than the one asked for.", "Name another folder, or move this one away."
-        )
+        raise BrokenFileError(path, "holds the settings of another run.", "Name another folder, or move this one away.")
     origin = folder / BASE_HASH_FILE
     if origin.exists() and origin.read_text(encoding="utf-8").strip() != reasoner_digest(base):
         raise BrokenFileError(
@@ -150,7 +149,7 @@ def is_finished(run: GrpoRun, folder: Path, base: Path | None = None) -> bool:
 
 
 def routes_reward_function(prime: int) -> Callable[..., list[float]]:
-    """Return the reward: 1 for a reply that is complete, keeps to the grammar and gives the right answer; 0 for anything else.
+    """Return the reward function: 1 for a complete, well-formed reply with the right answer, else 0.
 
     It reads token by token, not the decoded text: decoding leaves marks out, so a reply cut before its end, or with a
     mark in the middle of its thinking, would read like a whole one.
@@ -176,7 +175,7 @@ def read_stated_answer(text: str) -> str | None:
 
 
 def _start_folder(run: GrpoRun, folder: Path, base: Path | None) -> None:
-    """Make the folder and write down what is run in it; the settings last, for by them it is known."""
+    """Make the folder and write what is run in it; the settings last, as they mark it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -187,6 +186,7 @@ def _start_folder(run: GrpoRun, folder: Path, base: Path | None) -> None:
 
 
 def build_trainer(run: GrpoRun, reasoner: Reasoner, folder: Path, on_step: OnStep | None) -> Any:
+    """Return the TRL trainer of a run."""
     try:
         from datasets import Dataset
 
@@ -225,13 +225,13 @@ def build_trainer(run: GrpoRun, reasoner: Reasoner, folder: Path, on_step: OnSte
 
 
 def _checkpoint_steps(run: GrpoRun) -> int:
-    """Return a multiple of the updates of a generation: only at its end can a run be taken up again."""
+    """Return a multiple of the updates per generation: a run can resume only between generations."""
     return max(1, CHECKPOINT_STEPS // run.updates) * run.updates
 
 
 @contextlib.contextmanager
 def _silence() -> Any:
-    """Keep what the libraries print and warn about out of the terminal: our own words say what matters."""
+    """Keep the output and warnings of libraries out of the terminal."""
     silence_libraries()
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -257,7 +257,7 @@ def train_with_checkpoints(
     on_step: OnStep | None = None,
     prepare: PrepareTrainer | None = None,
 ) -> dict[int, Path]:
-    """Run a course and return where the policy lies at each stage and at the end, by step; what has ended is not run again."""
+    """Train, keep the policy at several steps, and return their folders by step; a finished run is not repeated."""
     kept = {step: folder / STAGES_FOLDER / str(step) for step in stages if step < run.steps}
 
     def begin(trainer: Any, reasoner: Reasoner) -> None:
@@ -288,10 +288,10 @@ RolloutFunction = Callable[[Sequence[str], Any], dict[str, Any]]
 
 
 def routes_rollout_function(reasoner: Reasoner, longest: int) -> RolloutFunction:
-    """Return TRL's ``rollout_func`` for a reasoner: one reply to each prompt given, drawn from the weights as they are then.
+    """Return TRL's ``rollout_func`` for a reasoner: one reply per prompt, sampled from the current weights.
 
-    Seeds come from torch's own chance, which checkpoints keep: a run that goes on draws what it would have drawn. The
-    temperature is that of the trainer's generation, whatever its loss takes it to be.
+    Seeds come from torch's generator, which checkpoints keep: a resumed run samples what it would have sampled. The
+    temperature is that of the trainer's generation, whatever its loss assumes.
     """
     import torch
 
@@ -317,13 +317,13 @@ class PlanningMarks:
     """Marks the planning tokens of Routes; what `BreadthGRPOTrainer` takes as its grams."""
 
     def mark_tokens(self, text: str, offsets: Sequence[tuple[int, int]]) -> list[bool]:
-        """Say for each token, given the (start, end) of its characters in the text, whether it plans; a token is one word."""
+        """Say for each token, given its (start, end) in the text, whether it plans; a token is one word."""
         words = [text[start:end].strip() for start, end in offsets]
         return [role is TokenRole.PLANNING for role in token_roles(words)]
 
 
 OnStep = Callable[[int, Mapping[str, float]], None]
-"""Told each optimizer step and what TRL logs of it."""
+"""Called with each optimizer step and what TRL logs for it."""
 
 
 def cpu_grpo_config(checkpoints: Path, chain: Chain, **own: Any) -> Any:
@@ -347,7 +347,7 @@ def cpu_grpo_config(checkpoints: Path, chain: Chain, **own: Any) -> Any:
 
 
 def silence_libraries() -> None:
-    """Let libraries look for nothing on the network and not warn of what is used on purpose; what a user has set stays."""
+    """Keep libraries offline and silent about what we use on purpose; what the user has set stays."""
     for name, value in {
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -382,5 +382,5 @@ def last_checkpoint(checkpoints: Path) -> str | None:
 
 
 def reference_kl_coefficient(chain: Chain) -> float:
-    """Return the price of leaving the base that the chain asks for: TRL loads a reference policy only when told one."""
+    """Return the KL coefficient of the chain: TRL loads a reference policy only if ``beta`` is above 0."""
     return next((mechanism.coefficient for mechanism in chain.mechanisms if isinstance(mechanism, ReferenceKL)), 0.0)

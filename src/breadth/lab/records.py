@@ -1,4 +1,4 @@
-"""Results as JSON files: any frozen record of ours written whole, strictly, and read back as it was."""
+"""Results as JSON files: any of our frozen records, written atomically as strict JSON and read back unchanged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from breadth.base.atomic import atomic_file
 from breadth.base.errors import SettingsError
 
 T = TypeVar("T")
-NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Numbers that JSON cannot write, as they are spelt in it; no text of a result is one of these."""
+NON_FINITE_TEXT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Numbers that strict JSON cannot hold -> the text that replaces them; no result has such a text of its own."""
 
 
 def record_to_json(record: Any) -> str:
@@ -27,24 +27,24 @@ def record_from_json(cls: type[T], text: str) -> T:
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SettingsError(f"This is not JSON: {error}.", "Delete the file; it is made anew.") from error
+        raise SettingsError(f"This is not JSON: {error}.", "Delete the file; it will be made again.") from error
     if not isinstance(table, dict):
-        raise SettingsError("This is no record: its JSON is not an object.", "Delete the file; it is made anew.")
+        raise SettingsError("This is no record: its JSON is not an object.", "Delete the file; it will be made again.")
     return from_row(cls, table)
 
 
 def to_row(record: Any) -> dict[str, Any]:
-    """Return a record as JSON can hold it, to stand in a larger document."""
+    """Return a record as JSON can hold it, for use in a larger document."""
     return {key: _encode_non_finite(part) for key, part in settings.to_table(record).items()}
 
 
 def from_row(cls: type[T], row: Mapping[str, Any]) -> T:
-    """Take a record out of a larger document."""
+    """Read a record from a larger document."""
     return settings.from_table(cls, {key: _decode_non_finite(part) for key, part in row.items()})
 
 
 def write_record(record: Any, path: Path) -> None:
-    """Write a record to a file, whole or not at all."""
+    """Write a record to a file atomically."""
     with atomic_file(path) as temporary:
         temporary.write_text(record_to_json(record), encoding="utf-8")
 
@@ -52,12 +52,14 @@ def write_record(record: Any, path: Path) -> None:
 def read_record(cls: type[T], path: Path) -> T:
     """Read a record from a file."""
     return settings.parse_file(
-        lambda text: record_from_json(cls, text), path, "Delete it, and run the same command again: it is made anew."
+        lambda text: record_from_json(cls, text),
+        path,
+        "Delete it, and run the same command again: it will be made again.",
     )
 
 
 def load_or_make(cls: type[T], path: Path, make: Callable[[], T]) -> T:
-    """Return what a file holds; where there is none, make it and write it first."""
+    """Return the record of a file; if there is none, make and write it first."""
     if not path.exists():
         write_record(make(), path)
     return read_record(cls, path)
@@ -70,7 +72,7 @@ def _encode_non_finite(value: Any) -> Any:
         return [_encode_non_finite(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return next(
-            word for word, number in NON_FINITE.items() if number == value or number != number != value != value
+            word for word, number in NON_FINITE_TEXT.items() if number == value or number != number != value != value
         )
     return value
 
@@ -80,4 +82,4 @@ def _decode_non_finite(value: Any) -> Any:
         return {key: _decode_non_finite(part) for key, part in value.items()}
     if isinstance(value, list):
         return [_decode_non_finite(part) for part in value]
-    return NON_FINITE.get(value, value) if isinstance(value, str) else value
+    return NON_FINITE_TEXT.get(value, value) if isinstance(value, str) else value

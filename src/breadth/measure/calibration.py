@@ -215,7 +215,7 @@ def auroc_interval(value: float, variance: float, clusters: int, level: float) -
 
 
 def cumulate_from_top(scores: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the distinct scores, falling, with how many samples lie at or above each and how many of those are wrong."""
+    """Return the distinct scores, falling, with the samples at or above each and how many of those are wrong."""
     ranked, right = as_finite(scores, "scores"), as_booleans(correct, "correct")
     check_same_length(scores=ranked, correct=right)
     levels, level = np.unique(-ranked, return_inverse=True)

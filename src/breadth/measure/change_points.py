@@ -1,4 +1,7 @@
-"""Change points of a series: jumps to another level, and bends."""
+"""Change points: where the level of a series jumps or its slope bends, and not where it merely declines steadily.
+
+A jump is a change of level from one point to the next beyond what the trend explains.
+"""
 
 from __future__ import annotations
 
@@ -44,22 +47,22 @@ class Jump:
     error: float
     """Standard error of the size."""
     p_value: float
-    """How often noise this sluggish would show such a jump somewhere in a series this long."""
+    """How often noise this autocorrelated would show such a jump somewhere in a series this long."""
 
 
 def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
-    """Find the jumps of a finite series in step order, at most four, spikes pulled in first.
+    """Find the jumps of a finite series in step order, at most four, after winsorizing spikes.
 
-    A jump is the coefficient of a step in a window around it, fitted jointly with a cubic in time, so a line, an exponential or an
-    S-curve leaves nothing of it; windows of six points a side to a third of the series are tried. It counts when it
+    A jump is the coefficient of a step in a window around it, fitted jointly with a cubic in time: a line, an
+    exponential or an S-curve leaves nothing of it; windows of six points a side to a third of the series are tried. It counts when it
     exceeds Student's quantile for autocorrelated noise, corrected for all places looked at (Bonferroni), when the
     shortest window sees at least half of it (a jump is there at every scale, a fast but smooth decline only at long
     ones), and when neither a smoother curve nor a bend describes its window as well.
     """
     if len(values) < 2 * MIN_SIDE_POINTS:
         return ()
-    # Collect the best candidates first and test them together: a jump not yet known looks like sluggish noise to the
-    # others.
+    # Collect the best candidates first and test them together: a jump not yet known looks like autocorrelated noise
+    # to the others.
     calm, places = winsorize(values), list[int]()
     for _ in range(min(_MAX_JUMPS, max(len(calm) // (2 * MIN_SIDE_POINTS), 1))):
         places += _find_candidate(calm, places)
@@ -97,12 +100,13 @@ def _measure_jump(calm: FloatArray, place: int, places: list[int], noise: Noise)
     side = max(sizes, key=lambda side: _excess(sizes[side], side, noise))
     looks = sum(_TESTS_PER_WINDOW * len(calm) / each for each in _sides(len(calm)))
     chance = min(1.0, looks * noise.p_value(_excess(sizes[side], side, noise)))
-    if chance < 1 and not _abrupt(calm, place, side, sizes[side], noise):
+    if chance < 1 and not is_abrupt(calm, place, side, sizes[side], noise):
         chance = 1.0
     return Jump(place, side, sizes[side], noise.weighted_sd(_step_weights(side)), chance)
 
 
 def is_abrupt(calm: FloatArray, place: int, side: int, size: float, noise: Noise) -> bool:
+    """Say whether the shortest window sees half of a jump and no smooth curve or bend fits its window as well."""
     weights = _step_weights(MIN_SIDE_POINTS)
     near = calm[max(place - MIN_SIDE_POINTS - 2, 0) : place + MIN_SIDE_POINTS + 2]
     seen = float(np.max(np.correlate(near, weights, "valid") * math.copysign(1.0, size)))
@@ -120,7 +124,7 @@ def _excess(size: float, side: int, noise: Noise) -> float:
     error = noise.weighted_sd(_step_weights(side))
     if error:
         return abs(size) / error
-    return math.inf if abs(size) > noise.rounding_error else 0.0
+    return math.inf if abs(size) > noise.float_error else 0.0
 
 
 def _sides(n: int) -> list[int]:
@@ -165,7 +169,7 @@ class ChangePoint:
     size: Interval
     """The change itself: a jump's beyond what the trend around it explains, a bend's in slope per step."""
     p_value: float
-    """How often noise this sluggish would show such a change somewhere in a series this long."""
+    """How often noise this autocorrelated would show such a change somewhere in a series this long."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,8 @@ def find_change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: fl
     """Find where a series jumps (at most four places) or bends (at most one); a steady decline does neither.
 
     A jump must be significant against a smooth curve, at short range, given the autocorrelation: see `find_jumps`. A
-    bend is a hinge whose change of slope is significant too and that fits better than a parabola, a quintic and exponentials do:
+    bend is a hinge whose change of slope is significant too and that fits better than a parabola, a quintic and
+    exponentials do:
     a decline that flattens out steadily has none. Spikes of up to three points are pulled in first. Needs six points on
     each side of a jump; a ramp over fewer steps than that counts as one, and a slow wander may hide one.
     """
@@ -240,7 +245,7 @@ def _find_bend(
     weights = _coefficient_weights(hinge, [x, *jumps])
     bend, error = float(weights @ calm), noise.weighted_sd(weights)
     p_value = (
-        min(1.0, _TESTS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) <= noise.rounding_error)
+        min(1.0, _TESTS_FOR_BEND * noise.p_value(bend / error)) if error else float(abs(bend) <= noise.float_error)
     )
     if p_value > 1 - level or not _is_kink(calm, x, hinge, jumps, noise):
         return []

@@ -1,4 +1,8 @@
-"""Accuracy against budget: shapes of the curve, the fit that predicts best, and the budget to choose."""
+"""Accuracy against budget: three shapes within [0, 1], the one that predicts best, and the budget to choose.
+
+The budget is the best for a price, or the smallest that is as good as the best for all the data show. No rising curve
+is fitted before the hump test of `breadth.measure.paired_tests` has found no fall.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +53,13 @@ class SaturatingPower:
 
     def predict(self, budgets: npt.ArrayLike) -> FloatArray:
         """Accuracy at each budget."""
-        return np.asarray(self.ceiling - self.drop * _positive_budgets(budgets) ** -self.exponent)
+        return np.asarray(self.ceiling - self.drop * check_positive_budgets(budgets) ** -self.exponent)
 
     extrapolate = predict
 
     def optimum(self, price: float) -> float:
         """Budget with the largest accuracy minus price times budget: (drop * exponent / price)^(1 / (1 + exponent))."""
-        return float((self.drop * self.exponent / _check_price(price)) ** (1 / (1 + self.exponent)))
+        return float((self.drop * self.exponent / check_price(price)) ** (1 / (1 + self.exponent)))
 
 
 @dataclass(frozen=True)
@@ -69,19 +73,19 @@ class SaturatingExponential:
 
     def predict(self, budgets: npt.ArrayLike) -> FloatArray:
         """Accuracy at each budget."""
-        return np.asarray(-self.ceiling * np.expm1(-_positive_budgets(budgets) / self.scale))
+        return np.asarray(-self.ceiling * np.expm1(-check_positive_budgets(budgets) / self.scale))
 
     extrapolate = predict
 
     def optimum(self, price: float) -> float:
-        """Budget with the largest accuracy minus price times budget; 0 when even the first unit costs more than it brings."""
-        first = self.ceiling / (self.scale * _check_price(price))
+        """Budget with the largest accuracy minus price times budget; 0 when even the first unit does not pay."""
+        first = self.ceiling / (self.scale * check_price(price))
         return self.scale * math.log(first) if first > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class LogLinear:
-    """Accuracy gains the same with every doubling of the budget; true of nothing for long, so it answers inside its range only."""
+    """Accuracy gains the same with every doubling of the budget; used only inside the range it was fitted on."""
 
     start: float
     """Accuracy at the smallest budget."""
@@ -99,7 +103,7 @@ class LogLinear:
 
     def predict(self, budgets: npt.ArrayLike) -> FloatArray:
         """Accuracy at each budget; refused outside the fitted range."""
-        points = _positive_budgets(budgets)
+        points = check_positive_budgets(budgets)
         slack = 1e-9 * self.largest
         if np.any(points < self.smallest - slack) or np.any(points > self.largest + slack):
             raise MeasureError(
@@ -110,12 +114,12 @@ class LogLinear:
         return self.extrapolate(points)
 
     def extrapolate(self, budgets: npt.ArrayLike) -> FloatArray:
-        """Continue the straight line, cut to [0, 1]: only for judging the shape on a held-out budget."""
-        return np.clip(self.start + self.slope * np.log(_positive_budgets(budgets) / self.smallest), 0.0, 1.0)
+        """Continue the straight line, cut to [0, 1]: only for testing the shape on a held-out budget."""
+        return np.clip(self.start + self.slope * np.log(check_positive_budgets(budgets) / self.smallest), 0.0, 1.0)
 
     def optimum(self, price: float) -> float:
         """Budget with the largest accuracy minus price times budget, slope / price, kept inside the fitted range."""
-        return min(max(self.slope / _check_price(price), self.smallest), self.largest)
+        return min(max(self.slope / check_price(price), self.smallest), self.largest)
 
 
 Curve: TypeAlias = SaturatingPower | SaturatingExponential | LogLinear
@@ -130,22 +134,22 @@ def fit_shape(shape: str, budgets: FloatArray, accuracies: FloatArray, weights: 
     """
     first, last = float(budgets[0]), float(budgets[-1])
     if shape == "saturating power":
-        start, end, exponent = _search(
+        start, end, exponent = search_fade(
             lambda g: (budgets / first) ** -g, (0.02, 8.0), accuracies, weights, from_zero=False
         )
         drop = (end - start) * first**exponent
         return [SaturatingPower(*row) for row in zip(end.tolist(), drop.tolist(), exponent.tolist(), strict=True)]
     if shape == "exponential":
-        _, end, scale = _search(
+        _, end, scale = search_fade(
             lambda t: np.exp(-budgets / t), (first / 10, last * 100), accuracies, weights, from_zero=True
         )
         return [SaturatingExponential(*row) for row in zip(end.tolist(), scale.tolist(), strict=True)]
     fade = 1 - np.log(budgets / first) / math.log(last / first)
-    start, end, _ = _ends(fade[None, None, :], accuracies, weights, from_zero=False)
+    start, end, _ = fit_ends(fade[None, None, :], accuracies, weights, from_zero=False)
     return [LogLinear(*row, first, last) for row in zip(start[:, 0].tolist(), end[:, 0].tolist(), strict=True)]
 
 
-def _search(
+def search_fade(
     fade: Callable[[FloatArray], FloatArray],
     span: tuple[float, float],
     rows: FloatArray,
@@ -153,13 +157,13 @@ def _search(
     *,
     from_zero: bool,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Best start, end and fade parameter of each row, by a grid on the log of the parameter that zooms in."""
+    """Return the best start, end and fade parameter of each row, by a zooming grid on the log of the parameter."""
     low = np.full(len(rows), math.log(span[0]))
     high = np.full(len(rows), math.log(span[1]))
     every = np.arange(len(rows))
     for _ in range(_ZOOMS):
         steps = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _GRID)
-        start, end, misfit = _ends(fade(np.exp(steps)[:, :, None]), rows, weights, from_zero=from_zero)
+        start, end, misfit = fit_ends(fade(np.exp(steps)[:, :, None]), rows, weights, from_zero=from_zero)
         best = np.argmin(misfit, axis=1)
         width = (high - low) / (_GRID - 1)
         found = steps[every, best]
@@ -167,10 +171,10 @@ def _search(
     return start[every, best], end[every, best], np.exp(found)
 
 
-def _ends(
+def fit_ends(
     fade: FloatArray, rows: FloatArray, weights: FloatArray, *, from_zero: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Start, end and misfit for each row and each fade (rows or 1 x fades x budgets), minimised over the allowed triangle."""
+    """Return start, end and misfit of each row and fade (rows or 1 x fades x budgets), within the allowed triangle."""
     rest, target = 1 - fade, rows[:, None, :] * weights
     aa, ab, bb = ((weights * product).sum(axis=-1) for product in (fade * fade, fade * rest, rest * rest))
     ay, by = (fade * target).sum(axis=-1), (rest * target).sum(axis=-1)
@@ -179,10 +183,10 @@ def _ends(
         return np.asarray(aa * start**2 + 2 * ab * start * end + bb * end**2 - 2 * ay * start - 2 * by * end)
 
     zero, one = np.zeros_like(ay), np.ones_like(ay)
-    corners = [(zero, _cut(by, bb))]
+    corners = [(zero, divide_and_clip(by, bb))]
     if not from_zero:
-        level = _cut(ay + by, aa + 2 * ab + bb)
-        corners += [(level, level), (_cut(ay - ab, aa), one), _inside(aa, ab, bb, ay, by)]
+        level = divide_and_clip(ay + by, aa + 2 * ab + bb)
+        corners += [(level, level), (divide_and_clip(ay - ab, aa), one), _solve_unbounded(aa, ab, bb, ay, by)]
     starts, ends = np.stack([start for start, _ in corners]), np.stack([end for _, end in corners])
     misfits = np.where(np.isnan(starts), np.inf, misfit(starts, ends))
     best = np.argmin(misfits, axis=0)[None]
@@ -190,7 +194,7 @@ def _ends(
     return start, end, least
 
 
-def _inside(
+def _solve_unbounded(
     aa: FloatArray, ab: FloatArray, bb: FloatArray, ay: FloatArray, by: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Solve without bounds; keep what obeys 0 <= start <= end <= 1, else NaN."""
@@ -202,25 +206,28 @@ def _inside(
     return np.where(allowed, start, np.nan), np.where(allowed, end, np.nan)
 
 
-def _cut(top: FloatArray, bottom: FloatArray) -> FloatArray:
+def divide_and_clip(top: FloatArray, bottom: FloatArray) -> FloatArray:
+    """Divide and clip to [0, 1]; 0 where the divisor is not positive."""
     ratio = np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
     return np.clip(ratio, 0.0, 1.0)
 
 
-def _positive_budgets(budgets: npt.ArrayLike) -> FloatArray:
+def check_positive_budgets(budgets: npt.ArrayLike) -> FloatArray:
+    """Return budgets as floats, of the shape they came in; refuse any that is not positive."""
     points = as_finite(np.atleast_1d(as_floats(budgets, "budgets")), "budgets")
     if points.min() <= 0:
         raise MeasureError(f"A budget of {points.min():g} was asked for.", "Give positive budgets.")
     return points if np.ndim(budgets) else points[0]
 
 
-def _check_price(price: float) -> float:
+def check_price(price: float) -> float:
+    """Return the price of a unit of budget; refuse one that is not positive."""
     if not (math.isfinite(price) and price > 0):
         raise MeasureError(f"The price is {price}.", "Give a positive price per unit of budget, in accuracy.")
     return price
 
 
-_FEWEST = 4
+_MIN_BUDGETS = 4
 # Three budgets must remain when the largest is held out: the saturating power has three parameters.
 
 
@@ -275,7 +282,7 @@ class CurveChoice:
     held_out_errors: Mapping[str, float]
     """Shape name -> predicted minus measured accuracy at the largest budget, fitted without it."""
     held_out_standard_error: float
-    """Standard error of the measured accuracy at the largest budget: errors closer together than this are a coin toss.
+    """Standard error of the measured accuracy at the largest budget: errors closer together than this decide nothing.
     """
     hump: HumpTest
     """The test that allowed a rising curve."""
@@ -300,7 +307,7 @@ def fit_curves(
     level: float = 0.95,
     seed: int = 0,
 ) -> CurveChoice | HumpTest:
-    """Fit accuracy against budget from a problems x budgets table, or hand back the hump if accuracy falls at the end.
+    """Fit accuracy against budget from a problems x budgets table, or return the hump if accuracy falls at the end.
 
     Least squares weighted by the inverse variance of each budget's mean; intervals refit resampled problems, so they
     know that all budgets share the problems. A shape's choice is not refitted. Needs at least four positive budgets.
@@ -311,7 +318,7 @@ def fit_curves(
         return hump
     draws = resample_means(table, replicates=replicates, seed=seed)
     method = f"cluster bootstrap over {len(table)} problems"
-    return _choose(grid, table.mean(axis=0), np.full(len(grid), float(len(table))), draws, level, hump, method)
+    return _choose_shape(grid, table.mean(axis=0), np.full(len(grid), float(len(table))), draws, level, hump, method)
 
 
 def fit_curve_counts(
@@ -323,10 +330,10 @@ def fit_curve_counts(
     level: float = 0.95,
     seed: int = 0,
 ) -> CurveChoice | HumpTest:
-    """Fit accuracy against budget from totals per budget, or hand back the hump; prefer `fit_curves` when you have the problems.
+    """Fit accuracy against budget from totals per budget, or return the hump; prefer `fit_curves` with the problems.
 
-    Trials are taken as independent, within and between budgets: repeated samples of few problems make it too sure of
-    itself.
+    Trials are taken as independent, within and between budgets: repeated samples of few problems make its intervals
+    too narrow.
     """
     grid, right, total = budgets_and_counts(budgets, correct, trials)
     hump = hump_test_counts(grid, right, total, level=level, seed=seed)
@@ -336,10 +343,10 @@ def fit_curve_counts(
     likely = (right + 0.5) / (total + 1)
     draws = np.random.default_rng(seed).binomial(total.astype(np.int64), likely, (replicates, len(grid))) / total
     method = f"binomial draws from totals of {int(total.min())} or more trials"
-    return _choose(grid, right / total, total, draws, level, hump, method)
+    return _choose_shape(grid, right / total, total, draws, level, hump, method)
 
 
-def _choose(
+def _choose_shape(
     grid: FloatArray,
     means: FloatArray,
     trials: FloatArray,
@@ -348,27 +355,23 @@ def _choose(
     hump: HumpTest,
     method: str,
 ) -> CurveChoice:
-    if len(grid) < _FEWEST or grid[0] <= 0:
+    if len(grid) < _MIN_BUDGETS or grid[0] <= 0:
         raise MeasureError(
-            f"Budgets are {grid.tolist()}; a curve needs at least {_FEWEST}, all positive.",
+            f"Budgets are {grid.tolist()}; a curve needs at least {_MIN_BUDGETS}, all positive.",
             "Measure more budgets; count tokens or calls spent, not extra rounds that start at 0.",
         )
     smoothed = (means * trials + 0.5) / (trials + 1)
     variance = smoothed * (1 - smoothed) / trials
     errors, fits = {}, {}
     for shape in SHAPES:
-        errors[shape] = float(_held_out(shape, grid, means, 1 / variance) - means[-1])
+        (early,) = fit_shape(shape, grid[:-1], means[None, :-1], 1 / variance[:-1])
+        errors[shape] = float(early.extrapolate(grid[-1]) - means[-1])
         curve, *resampled = fit_shape(shape, grid, np.vstack([means, draws]), 1 / variance)
         fits[shape] = FittedCurve(
             curve, float(grid[0]), float(grid[-1]), int(trials.min()), level, method, tuple(resampled)
         )
     chosen = min(errors, key=lambda shape: abs(errors[shape]))
     return CurveChoice(chosen, fits, errors, float(np.sqrt(variance[-1])), hump)
-
-
-def _held_out(shape: str, grid: FloatArray, means: FloatArray, weights: FloatArray) -> FloatArray:
-    (curve,) = fit_shape(shape, grid[:-1], means[None, :-1], weights[:-1])
-    return curve.extrapolate(grid[-1])
 
 
 @dataclass(frozen=True)
@@ -415,11 +418,10 @@ def optimum(
     disagree.
     """
     grid, table = budgets_and_outcomes(budgets, outcomes)
-    if not (math.isfinite(price) and price > 0):
-        raise MeasureError(f"The price is {price}.", "Give a positive price per unit of budget, in accuracy.")
+    check_price(price)
     draws = resample_means(table, replicates=replicates, seed=seed) - price * grid
     best = int(np.argmax(table.mean(axis=0) - price * grid))
-    measured = _choice(grid, table, best, grid[np.argmax(draws, axis=1)], price, level, replicates, seed)
+    measured = _budget_choice(grid, table, best, grid[np.argmax(draws, axis=1)], price, level, replicates, seed)
     if len(grid) < 4 or grid[0] <= 0:
         return Optimum(measured, None, False, None)
     basis = fit_curves(grid, table, replicates=replicates, level=level, seed=seed)
@@ -449,16 +451,16 @@ def one_standard_error_choice(
             "One problem has no standard error.", "Give at least two problems; fifty make the choice steady."
         )
     products = (table[:, :, None] * table[:, None, :]).reshape(len(table), -1)
-    chosen = int(_within_one_error(table.mean(axis=0)[None], products.mean(axis=0)[None], len(table))[0])
+    chosen = int(first_within_one_error(table.mean(axis=0)[None], products.mean(axis=0)[None], len(table))[0])
     draws = [
-        _within_one_error(counts @ table / len(table), counts @ products / len(table), len(table))
+        first_within_one_error(counts @ table / len(table), counts @ products / len(table), len(table))
         for counts in resample_counts(len(table), replicates, seed)
     ]
-    return _choice(grid, table, chosen, grid[np.concatenate(draws)], 0.0, level, replicates, seed)
+    return _budget_choice(grid, table, chosen, grid[np.concatenate(draws)], 0.0, level, replicates, seed)
 
 
-def _within_one_error(means: FloatArray, products: FloatArray, problems: int) -> npt.NDArray[np.intp]:
-    """For each row of means (and mean products of columns), the first column within one standard error of the best."""
+def first_within_one_error(means: FloatArray, products: FloatArray, problems: int) -> npt.NDArray[np.intp]:
+    """Return, for each row of means (and mean products of columns), the first column within one error of the best."""
     rows, size = means.shape
     moments = products.reshape(rows, size, size)
     best = np.argmax(means, axis=1)
@@ -470,7 +472,7 @@ def _within_one_error(means: FloatArray, products: FloatArray, problems: int) ->
     return np.asarray(np.argmax(gap <= error + 1e-12, axis=1))
 
 
-def _choice(
+def _budget_choice(
     grid: FloatArray,
     table: FloatArray,
     index: int,

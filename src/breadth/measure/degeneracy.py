@@ -1,4 +1,10 @@
-"""Runs of tokens that come back: how varied the wording of samples is, within one sample and between samples.
+"""Degenerate responses: loops, answers repeated or given too early, computation skipped; and collapse over a run.
+
+Over-hard training items teach such shortcuts before accuracy moves (arXiv 2605.28388): there one item with a lax
+checker took the mean length from 510.7 to 45.7 tokens in 58 steps. No published formula was found for any of these
+detectors: definitions and gates are our proposal. Each alone has honest causes, so a response counts as degenerate only
+when two fire. Some degeneration shows only across prompts or over a run: one answer for many problems, lengths that
+fall, caps that are hit.
 
 A sample is a sequence of tokens (ids, words, anything hashable), or text, which is then cut into rough tokens.
 """
@@ -20,8 +26,7 @@ from breadth.measure.answers import answer_key, stated_answers, stated_key
 from breadth.measure.diversity import count_answers
 from breadth.measure.validate import BoolArray, FloatArray, as_finite, check_same_length
 
-# At most four letters or digits at a time: about the length of a subword, so that gates given in tokens keep their
-# scale.
+# At most four letters or digits at a time, about the length of a subword: gates given in tokens keep their scale.
 _ROUGH_TOKEN = re.compile(r"[^\W_]{1,4}|[^\w\s]|_")
 
 
@@ -66,14 +71,14 @@ def ngram_repetition(sample: str | Sequence[Hashable], size: int = 4) -> float:
     return 1 - len(counts) / counts.total() if counts else 0.0
 
 
-_LONGEST_PERIOD = 200
-_FEWEST_REPEATS = 4
-_SHORTEST_LENGTH = 64
+_MAX_PERIOD = 200
+_MIN_REPEATS = 4
+_MIN_LENGTH = 64
 _LEAD_IN = re.compile(
     r"(?:\b(?:so|thus|hence|therefore|the|my|our|final|answer|result|is|be|must)\b|[\s,:*$(]|\\\(|\\\[)+\Z",
     re.IGNORECASE,
 )
-_LONGEST_LEAD_IN = 80
+_MAX_LEAD_IN_CHARS = 80
 _COMPUTATION = re.compile(
     r"""
     \d+(?:[.,]\d+)* | [+*/=<>^×÷·−±≤≥≈≠√] | (?<=[\s\d)])-(?=[\s\d(])
@@ -173,7 +178,7 @@ def response_degeneracy(
     pieces = rough_tokens(text) if tokens is None else tokens
     statements = stated_answers(text)
     final = stated_key(text) if statements else None
-    place = _first_place(statements, final)
+    place = _first_position(statements, final)
     return Degeneracy(
         repetition=ngram_repetition(pieces),
         loop=tail_loop(pieces),
@@ -181,7 +186,7 @@ def response_degeneracy(
         early=_share_before(text, place),
         computation=math.nan
         if place is None or not reference
-        else _computation(text[:place]) / _check_reference(reference),
+        else count_computation(text[:place]) / _check_reference(reference),
         overused=final in overused,
         gates=gates or Gates(),
     )
@@ -196,10 +201,8 @@ def tail_loop(tokens: str | Sequence[Hashable]) -> TailLoop | None:
     nothing.
     """
     backwards = as_tokens(tokens)[::-1]
-    matches = _self_matches(backwards, min(_LONGEST_PERIOD, len(backwards) - 1))
-    loops = [
-        TailLoop(period, period + match) for period, match in matches if period + match >= _FEWEST_REPEATS * period
-    ]
+    matches = self_matches(backwards, min(_MAX_PERIOD, len(backwards) - 1))
+    loops = [TailLoop(period, period + match) for period, match in matches if period + match >= _MIN_REPEATS * period]
     return max(loops, key=lambda loop: (loop.length, -loop.period), default=None)
 
 
@@ -211,24 +214,24 @@ def early_answer(text: str) -> float:
     left alone and that a bare "The answer is 40" be caught: below 64 tokens a share of the length means nothing, but an
     answer within the first six tokens is early whatever follows.
     """
-    return _share_before(text, _answer_place(text))
+    return _share_before(text, answer_position(text))
 
 
 def computation_tokens(text: str) -> int:
-    """Count numbers, operators and words of derivation before the final answer is first stated (in all the text if it states none)."""
-    return _computation(text[: _answer_place(text)])
+    """Count numbers, operators and words of derivation before the final answer is first stated (or in all the text)."""
+    return count_computation(text[: answer_position(text)])
 
 
 def computation_share(text: str, reference: float) -> float:
-    """Return the computation before the answer over what the problem takes; NaN without an answer, for then none was skipped."""
-    place, needed = _answer_place(text), _check_reference(reference)
-    return math.nan if place is None else _computation(text[:place]) / needed
+    """Return the computation before the answer over what the problem takes; NaN without an answer: none was skipped."""
+    place, needed = answer_position(text), _check_reference(reference)
+    return math.nan if place is None else count_computation(text[:place]) / needed
 
 
 def reference_computation(responses: Sequence[str]) -> float:
     """Return the computation a problem takes: the median over the base model's responses to it.
 
-    0 means that the base model answers without computing, so that there is nothing to skip.
+    0 means that the base model answers without computing: there is nothing to skip.
     """
     if not responses:
         raise MeasureError(
@@ -237,25 +240,26 @@ def reference_computation(responses: Sequence[str]) -> float:
     return float(median(computation_tokens(response) for response in responses))
 
 
-def _answer_place(text: str) -> int | None:
+def answer_position(text: str) -> int | None:
     """Return where the answer that is finally given is first stated."""
     statements = stated_answers(text)
-    return _first_place(statements, stated_key(text) if statements else None)
+    return _first_position(statements, stated_key(text) if statements else None)
 
 
-def _first_place(statements: Sequence[tuple[int, str]], final: str | None) -> int | None:
+def _first_position(statements: Sequence[tuple[int, str]], final: str | None) -> int | None:
     return None if final is None else next((place for place, answer in statements if answer_key(answer) == final), None)
 
 
 def _share_before(text: str, place: int | None) -> float:
     if place is None:
         return math.nan
-    lead_in = _LEAD_IN.search(text[max(place - _LONGEST_LEAD_IN, 0) : place])
+    lead_in = _LEAD_IN.search(text[max(place - _MAX_LEAD_IN_CHARS, 0) : place])
     start = place - len(lead_in[0]) if lead_in else place
-    return len(rough_tokens(text[:start])) / max(len(rough_tokens(text)), _SHORTEST_LENGTH)
+    return len(rough_tokens(text[:start])) / max(len(rough_tokens(text)), _MIN_LENGTH)
 
 
-def _computation(text: str) -> int:
+def count_computation(text: str) -> int:
+    """Count numbers, operators and words of derivation in a text."""
     return sum(1 for _ in _COMPUTATION.finditer(text))
 
 
@@ -268,8 +272,8 @@ def _check_reference(reference: float) -> float:
     return reference
 
 
-def _self_matches(sequence: Sequence[Hashable], longest: int) -> list[tuple[int, int]]:
-    """Return, for each shift up to ``longest``, how far the shifted sequence agrees with the sequence itself (Z algorithm)."""
+def self_matches(sequence: Sequence[Hashable], longest: int) -> list[tuple[int, int]]:
+    """Return, for each shift up to ``longest``, how far the shifted sequence agrees with itself (Z algorithm)."""
     matches = [0] * (max(longest, 0) + 1)
     left = right = 0
     for shift in range(1, longest + 1):
@@ -284,8 +288,8 @@ def _self_matches(sequence: Sequence[Hashable], longest: int) -> list[tuple[int,
 
 _SMOOTHING = 0.1
 # Memory of about ten steps: short enough to catch a collapse of fifty, long enough for batch noise.
-_START = 5
-_RARE_CAP = 0.01
+_START_STEPS = 5
+_MIN_CAP_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -300,7 +304,7 @@ class ModalAnswers:
 
 @dataclass(frozen=True, eq=False)
 class RunCollapse:
-    """Lengths and hits of the length cap over a run, smoothed, relative to the run's own start (its first five steps)."""
+    """Lengths and hits of the length cap over a run, smoothed, relative to its start (the first five steps)."""
 
     length_ratio: FloatArray
     """Smoothed mean length over the mean length at the start, one entry a step."""
@@ -329,9 +333,9 @@ def modal_answers(problems: ArrayLike, answers: Sequence[str | None]) -> ModalAn
 
 
 def find_overused_answers(window: ModalAnswers, base: ModalAnswers, *, ratio: float = 3.0) -> dict[str, float]:
-    """Return the answers that are commonest on more than ``ratio`` times as large a share of problems as with the base model.
+    """Return the answers commonest on more than ``ratio`` times as large a share of problems as with the base model.
 
-    With how many times as large. An answer that the base model never favours counts as favoured once, so that a rare
+    With how many times as large. An answer that the base model never favours counts as favoured once; so a rare
     answer on one or two problems is no finding. Both windows should hold the same problems.
     """
     times = {
@@ -353,23 +357,23 @@ def run_collapse(steps: ArrayLike, mean_lengths: ArrayLike, cap_shares: ArrayLik
             "Steps must rise and lengths must be positive.",
             "Sort by step, keep one row per step, and drop empty steps.",
         )
-    length_ratio = _smoothed(lengths) / lengths[:_START].mean()
+    length_ratio = exponential_mean(lengths) / lengths[:_START_STEPS].mean()
     cap_ratio = None
     if cap_shares is not None:
         caps = as_finite(cap_shares, "cap_shares")
         check_same_length(steps=at, cap_shares=caps)
-        cap_ratio = _smoothed(caps) / max(float(caps[:_START].mean()), _RARE_CAP)
+        cap_ratio = exponential_mean(caps) / max(float(caps[:_START_STEPS].mean()), _MIN_CAP_SHARE)
     return RunCollapse(
         length_ratio=length_ratio,
-        length_collapse=_first(at, length_ratio < 0.5),
+        length_collapse=_first_step(at, length_ratio < 0.5),
         cap_ratio=cap_ratio,
-        cap_jump=None if cap_ratio is None else _first(at, cap_ratio > 2),
+        cap_jump=None if cap_ratio is None else _first_step(at, cap_ratio > 2),
     )
 
 
-def _smoothed(values: FloatArray) -> FloatArray:
-    """Exponential mean, started from the mean of the first steps so that one odd first batch does not linger."""
-    level = float(values[:_START].mean())
+def exponential_mean(values: FloatArray) -> FloatArray:
+    """Return the exponential mean, started from the mean of the first steps, so one odd first batch does not linger."""
+    level = float(values[:_START_STEPS].mean())
     smooth = np.empty_like(values)
     for place, value in enumerate(values):
         level += _SMOOTHING * (value - level)
@@ -377,5 +381,5 @@ def _smoothed(values: FloatArray) -> FloatArray:
     return smooth
 
 
-def _first(steps: FloatArray, fires: BoolArray) -> float | None:
+def _first_step(steps: FloatArray, fires: BoolArray) -> float | None:
     return float(steps[fires.argmax()]) if fires.any() else None

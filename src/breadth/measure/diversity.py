@@ -1,7 +1,12 @@
-"""How many different answers a policy gives: entropy, effective number, distinct answers, on solved and unsolved problems.
+"""How many different answers a policy gives, on solved and unsolved problems, and what training took away.
 
 Answers come as classes: whole numbers, equal for equivalent answers, -1 for a sample with no parsable answer. Such a
 sample uses up budget and lowers the parse rate, but it is never an answer.
+
+The transfer gap asks whether diversity lost on solved problems goes missing on unsolved ones too, its confounds
+controlled. Two arms answer the same problems: the trained policy and the base model. Where no sample was ever right, no
+reward ever arrived; fewer distinct answers there than the base model gives is diversity lost by transfer
+(arXiv 2509.06941).
 """
 
 from __future__ import annotations
@@ -67,20 +72,17 @@ class AnswerCounts:
                 f"{taken.min()} draws were asked for; the number must be 0 or more.", "Use the smallest group's size."
             )
         enough = taken <= self.samples
-        seen = self._chance_seen(np.where(enough, taken, 0))
-        return np.where(enough, self.sums(seen), np.nan)
-
-    def _chance_seen(self, taken: IntArray) -> FloatArray:
-        total, drawn = self.samples[self.owners], taken[self.owners]
+        total, drawn = self.samples[self.owners], np.where(enough, taken, 0)[self.owners]
         others = total - self.counts
         log_factorial = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, self.samples.max() + 1)))))
         left = np.maximum(others - drawn, 0)
         log_missed = log_factorial[others] - log_factorial[left] - log_factorial[total] + log_factorial[total - drawn]
-        return np.where(others < drawn, 1.0, -np.expm1(np.minimum(log_missed, 0.0)))
+        seen = np.where(others < drawn, 1.0, -np.expm1(np.minimum(log_missed, 0.0)))
+        return np.where(enough, self.sums(seen), np.nan)
 
 
 def count_answers(groups: ArrayLike, classes: ArrayLike) -> AnswerCounts:
-    """Count answers per group from two columns, one row a sample in any order; class -1 is a sample without an answer."""
+    """Count answers per group from two columns, one row a sample, in any order; class -1 is no answer."""
     names, labels = np.asarray(groups), as_answer_classes(classes)
     if names.ndim != 1 or names.shape != labels.shape or not names.size:
         raise MeasureError(
@@ -98,7 +100,7 @@ def count_answers(groups: ArrayLike, classes: ArrayLike) -> AnswerCounts:
 
 
 EntropyEstimator: TypeAlias = Literal["plug-in", "miller-madow", "chao-shen"]
-"""How a policy's entropy is told from few samples.
+"""How a policy's entropy is estimated from few samples.
 
 ``plug-in``: entropy of the observed shares. Low by about ``(K - 1) / 2n`` for K answers in n samples: 8 samples of 20
 equally likely answers read 1.85 for a true 3.00 nats. Right only as a description of the sample itself.
@@ -167,7 +169,7 @@ class SolvedSplit:
 
 def answer_entropy(classes: ArrayLike, estimator: EntropyEstimator = "miller-madow") -> float:
     """Return the entropy in nats of one group's answers, ``-sum p log p``; NaN when none could be parsed."""
-    return float(_entropies(_one_group(classes), estimator)[0])
+    return float(estimate_entropies(_as_one_group(classes), estimator)[0])
 
 
 def effective_answers(classes: ArrayLike, estimator: EntropyEstimator = "miller-madow") -> float:
@@ -180,7 +182,7 @@ def effective_answers(classes: ArrayLike, estimator: EntropyEstimator = "miller-
 
 def expected_distinct(classes: ArrayLike, sample_size: int) -> float:
     """Return the distinct answers to expect in ``draws`` of one group's samples (see ``Tally.expected_distinct``)."""
-    counted = _one_group(classes)
+    counted = _as_one_group(classes)
     if sample_size > counted.samples[0]:
         raise MeasureError(
             f"{sample_size} draws were asked for, but the group has {counted.samples[0]} samples.",
@@ -201,7 +203,7 @@ def group_diversity(
     ``draws`` is the sample size for ``expected_distinct``; without it the commonest group size (the smaller of two
     equally common), which in a training dump is the number of rollouts per prompt.
     """
-    return _diversity(count_answers(groups, classes), sample_size, estimator)
+    return _measure_groups(count_answers(groups, classes), sample_size, estimator)
 
 
 def split_by_solved(
@@ -225,7 +227,7 @@ def split_by_solved(
     counted = count_answers(groups, classes)
     right = as_booleans(correct, "correct")
     check_same_length(groups=counted.rows, correct=right)
-    measured = _diversity(counted, sample_size, estimator)
+    measured = _measure_groups(counted, sample_size, estimator)
     solved = np.bincount(counted.rows, weights=right, minlength=len(counted.groups)) > 0
     sides = {"solved": solved, "unsolved": ~solved, "every": np.ones_like(solved)}
     # One set of resamples for all three: half the work, and the sides stay comparable.
@@ -234,18 +236,19 @@ def split_by_solved(
         for side, which in sides.items()
         for name, column in _group_columns(measured).items()
     }
-    resamples = resample(columns, _clusters(counted, problems), level=level, seed=seed)
+    resamples = resample(columns, group_problems(counted, problems), level=level, seed=seed)
     # The most this estimator can read from the largest group: all its samples different.
     most = effective_answers(np.arange(counted.samples.max()), estimator)
     means = {
-        side: _means(resamples, side, int(which.sum()), measured.sample_size, most) for side, which in sides.items()
+        side: _diversity_means(resamples, side, int(which.sum()), measured.sample_size, most)
+        for side, which in sides.items()
     }
     return SolvedSplit(**means, sample_size=measured.sample_size)
 
 
-def _diversity(counted: AnswerCounts, draws: int | None, estimator: EntropyEstimator) -> GroupDiversity:
+def _measure_groups(counted: AnswerCounts, draws: int | None, estimator: EntropyEstimator) -> GroupDiversity:
     size = int(np.bincount(counted.samples).argmax()) if draws is None else draws
-    entropy = _entropies(counted, estimator)
+    entropy = estimate_entropies(counted, estimator)
     return GroupDiversity(
         groups=counted.groups,
         samples=counted.samples,
@@ -258,25 +261,33 @@ def _diversity(counted: AnswerCounts, draws: int | None, estimator: EntropyEstim
     )
 
 
-def _entropies(counted: AnswerCounts, estimator: EntropyEstimator) -> FloatArray:
-    terms = {"plug-in": _plug_in, "miller-madow": _miller_madow, "chao-shen": _chao_shen}.get(estimator)
+def estimate_entropies(counted: AnswerCounts, estimator: EntropyEstimator) -> FloatArray:
+    """Return the entropy of each group by the estimator named; NaN where nothing was parsed."""
+    terms = {
+        "plug-in": plug_in_entropies,
+        "miller-madow": miller_madow_entropies,
+        "chao-shen": chao_shen_entropies,
+    }.get(estimator)
     if terms is None:
         known = ", ".join(get_args(EntropyEstimator))
         raise MeasureError(f"There is no entropy estimator '{estimator}'.", f"Use one of: {known}.")
     return np.where(counted.parsable > 0, np.maximum(terms(counted), 0.0), np.nan)
 
 
-def _plug_in(counted: AnswerCounts) -> FloatArray:
+def plug_in_entropies(counted: AnswerCounts) -> FloatArray:
+    """Return the entropy of the observed shares."""
     share = counted.counts / counted.parsable[counted.owners]
     return counted.sums(-share * np.log(share))
 
 
-def _miller_madow(counted: AnswerCounts) -> FloatArray:
+def miller_madow_entropies(counted: AnswerCounts) -> FloatArray:
+    """Return the plug-in entropy plus the first term of its bias."""
     missing: FloatArray = (counted.distinct - 1) / (2 * np.maximum(counted.parsable, 1))
-    return _plug_in(counted) + missing
+    return plug_in_entropies(counted) + missing
 
 
-def _chao_shen(counted: AnswerCounts) -> FloatArray:
+def chao_shen_entropies(counted: AnswerCounts) -> FloatArray:
+    """Return Chao and Shen's entropy, corrected by the sample coverage."""
     parsed = counted.parsable[counted.owners]
     singletons = counted.sums(counted.counts == 1)
     # Singletons alone would mean no coverage at all; counting one fewer is the usual way out.
@@ -288,28 +299,28 @@ def _chao_shen(counted: AnswerCounts) -> FloatArray:
 
 def _group_columns(measured: GroupDiversity) -> dict[str, FloatArray]:
     """Return what is summed over groups: each measure, 0 where it is unknown, and for how many it is known."""
-    enough, told = np.isfinite(measured.expected_distinct), np.isfinite(measured.effective)
+    enough, known = np.isfinite(measured.expected_distinct), np.isfinite(measured.effective)
     return {
         "distinct": np.where(enough, measured.expected_distinct, 0.0),
         "enough": enough.astype(np.float64),
-        "effective": np.where(told, measured.effective, 0.0),
-        "told": told.astype(np.float64),
+        "effective": np.where(known, measured.effective, 0.0),
+        "known": known.astype(np.float64),
         "parsed": measured.parsed.astype(np.float64),
         "samples": measured.samples.astype(np.float64),
     }
 
 
-def _means(resamples: Resamples, side: str, groups: int, draws: int, most_effective: float) -> DiversityMeans:
+def _diversity_means(resamples: Resamples, side: str, groups: int, draws: int, most_effective: float) -> DiversityMeans:
     return DiversityMeans(
         groups=groups,
         left_out=groups - int(resamples.sums[f"{side} enough"].sum()),
         distinct=resamples.ratio(f"{side} distinct", f"{side} enough", (0.0, float(draws))),
-        effective=resamples.ratio(f"{side} effective", f"{side} told", (1.0, most_effective)),
+        effective=resamples.ratio(f"{side} effective", f"{side} known", (1.0, most_effective)),
         parse_rate=resamples.ratio(f"{side} parsed", f"{side} samples", (0.0, 1.0)),
     )
 
 
-def _clusters(counted: AnswerCounts, problems: ArrayLike | None) -> NDArray[Any]:
+def group_problems(counted: AnswerCounts, problems: ArrayLike | None) -> NDArray[Any]:
     """Return the problem of each group, taken from any of its rows."""
     if problems is None:
         return counted.groups
@@ -321,7 +332,7 @@ def _clusters(counted: AnswerCounts, problems: ArrayLike | None) -> NDArray[Any]
     return np.asarray(named[first])
 
 
-def _one_group(classes: ArrayLike) -> AnswerCounts:
+def _as_one_group(classes: ArrayLike) -> AnswerCounts:
     return count_answers(np.zeros(np.size(np.asarray(classes)), dtype=np.int64), classes)
 
 
@@ -363,7 +374,7 @@ class ArmDiversity:
 
 @dataclass(frozen=True)
 class TransferGap:
-    """Distinct answers on unsolved problems, base model less trained policy; above 0, diversity was lost where no reward arrived."""
+    """Distinct answers on unsolved problems, base model less trained policy; above 0: diversity lost by transfer."""
 
     problems: int
     """Problems compared: those with enough samples in both arms."""
@@ -394,9 +405,9 @@ class Transfer:
     every: TransferGap
     """All problems compared."""
     held_out: TransferGap | None
-    """Problems never trained on: a gap here is transfer, not memory. None when not told, or when there are none."""
+    """Problems never trained on: a gap here is transfer, not memory. None when not given, or when there are none."""
     trained_on: TransferGap | None
-    """The rest. None when not told, or when there are none."""
+    """The rest. None when not given, or when there are none."""
 
 
 def transfer_gap(
@@ -416,10 +427,10 @@ def transfer_gap(
     commonest number of samples that both arms have on a problem. ``held_out`` names problems never trained on.
     Intervals resample problems.
 
-    Sample both arms at one temperature: nothing here can see or mend that. For cause and effect, train on some
+    Sample both arms at one temperature: nothing here can see or correct that. For cause and effect, train on some
     problems, hold out others that the base model fails, and take step 0 as the base.
     """
-    ids, sizes = _common(trained, base)
+    ids, sizes = common_problems(trained, base)
     size = sample_size if sample_size is not None else int(np.bincount(sizes).argmax()) if len(sizes) else 0
     kept = ids[sizes >= size]
     if size < 1 or not len(kept):
@@ -427,19 +438,19 @@ def transfer_gap(
             f"No problem has {size} samples in both arms.",
             "Compare at fewer draws, or sample both arms on the same problems.",
         )
-    columns = _arm_columns(_arm(trained, kept, size), _arm(base, kept, size), size)
+    columns = _arm_columns(_measure_arm(trained, kept, size), _measure_arm(base, kept, size), size)
 
-    def over(which: BoolArray) -> TransferGap:
-        return _gap({name: column[which] for name, column in columns.items()}, kept[which], size, level, seed)
+    def measure_gap(which: BoolArray) -> TransferGap:
+        return _measure_gap({name: column[which] for name, column in columns.items()}, kept[which], size, level, seed)
 
     novel = np.isin(kept, np.asarray([] if held_out is None else held_out))
-    told = held_out is not None
+    is_split = held_out is not None
     return Transfer(
         sample_size=size,
         left_out=len(np.union1d(trained.problems, base.problems)) - len(kept),
-        every=over(np.ones_like(novel)),
-        held_out=over(novel) if told and novel.any() else None,
-        trained_on=over(~novel) if told and not novel.all() else None,
+        every=measure_gap(np.ones_like(novel)),
+        held_out=measure_gap(novel) if is_split and novel.any() else None,
+        trained_on=measure_gap(~novel) if is_split and not novel.all() else None,
     )
 
 
@@ -461,7 +472,7 @@ class _Arm:
     """Of each wrong, parsable sample: its answer."""
 
 
-def _common(trained: ArmSamples, base: ArmSamples) -> tuple[NDArray[Any], IntArray]:
+def common_problems(trained: ArmSamples, base: ArmSamples) -> tuple[NDArray[Any], IntArray]:
     """Return the problems both arms have, and how many samples the poorer arm has on each."""
     ids, counts = np.unique(trained.problems, return_counts=True)
     base_ids, base_counts = np.unique(base.problems, return_counts=True)
@@ -469,7 +480,7 @@ def _common(trained: ArmSamples, base: ArmSamples) -> tuple[NDArray[Any], IntArr
     return both, np.minimum(counts[place], base_counts[base_place])
 
 
-def _arm(samples: ArmSamples, ids: NDArray[Any], draws: int) -> _Arm:
+def _measure_arm(samples: ArmSamples, ids: NDArray[Any], draws: int) -> _Arm:
     known = np.isin(samples.problems, ids)
     places, classes, correct = (
         np.searchsorted(ids, samples.problems[known]),
@@ -477,7 +488,7 @@ def _arm(samples: ArmSamples, ids: NDArray[Any], draws: int) -> _Arm:
         samples.correct[known],
     )
     size = np.full(len(ids), draws)
-    wrong, told = ~correct, ~correct & (classes >= 0)
+    wrong, parsed = ~correct, ~correct & (classes >= 0)
     return _Arm(
         # Being right is an answer like another: its chance to show in so many draws is pass@draws.
         solved=_expected_distinct(places, np.where(correct, 0, -1), size),
@@ -485,8 +496,8 @@ def _arm(samples: ArmSamples, ids: NDArray[Any], draws: int) -> _Arm:
         wrong_distinct=_expected_distinct(places[wrong], classes[wrong], size),
         samples=np.bincount(places, minlength=len(ids)).astype(np.float64),
         parsed=np.bincount(places[classes >= 0], minlength=len(ids)).astype(np.float64),
-        places=places[told],
-        classes=classes[told],
+        places=places[parsed],
+        classes=classes[parsed],
     )
 
 
@@ -502,17 +513,17 @@ def _expected_distinct(places: IntArray, classes: IntArray, draws: IntArray) -> 
 def _arm_columns(trained: _Arm, base: _Arm, draws: int) -> dict[str, FloatArray]:
     """Return what is averaged, one number a problem."""
     shared = (1 - trained.solved) * (1 - base.solved)
-    told = np.minimum(*(np.bincount(arm.places, minlength=len(shared)) for arm in (trained, base)))
-    size = np.minimum(told, draws)
-    told_gap = _expected_distinct(base.places, base.classes, size) - _expected_distinct(
+    parsed = np.minimum(*(np.bincount(arm.places, minlength=len(shared)) for arm in (trained, base)))
+    size = np.minimum(parsed, draws)
+    parsed_gap = _expected_distinct(base.places, base.classes, size) - _expected_distinct(
         trained.places, trained.classes, size
     )
     columns = {
         "problems": np.ones_like(shared),
         "shared": shared,
         "shared_gap": shared * (base.wrong_distinct - trained.wrong_distinct),
-        "told": shared * (told > 0),
-        "told_gap": shared * told_gap,
+        "parsed": shared * (parsed > 0),
+        "parsed_gap": shared * parsed_gap,
     }
     for name, arm in (("trained", trained), ("base", base)):
         columns |= {
@@ -526,7 +537,7 @@ def _arm_columns(trained: _Arm, base: _Arm, draws: int) -> dict[str, FloatArray]
     return columns
 
 
-def _gap(columns: Columns, ids: NDArray[Any], draws: int, level: float, seed: int) -> TransferGap:
+def _measure_gap(columns: Columns, ids: NDArray[Any], draws: int, level: float, seed: int) -> TransferGap:
     resamples = resample(columns, ids, level=level, seed=seed)
     either = (-float(draws), float(draws))
 
@@ -540,7 +551,7 @@ def _gap(columns: Columns, ids: NDArray[Any], draws: int, level: float, seed: in
         base=_arm_diversity(resamples, "base", draws),
         own=resamples.interval(own, "trained_unsolved", either),
         shared=resamples.ratio("shared_gap", "shared", either),
-        shared_parsed=resamples.ratio("told_gap", "told", either),
+        shared_parsed=resamples.ratio("parsed_gap", "parsed", either),
     )
 
 

@@ -1,4 +1,9 @@
-"""The entropy law R = b - a exp(H): what score is left to buy with entropy, and whether the law holds on this run at all."""
+"""How training moves a policy: the entropy law, what makes entropy fall, and the KL divergence from the reference.
+
+- The law R = b - a exp(H): what score is left to buy with entropy, and whether the law holds on this run at all.
+- Entropy changes by the covariance of log-prob and advantage; does it predict the entropy change that was measured?
+- KL divergence from the reference, estimated from the log-probs of the tokens the policy sampled.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +30,14 @@ from breadth.measure.trends import Trend, steps_until, trend
 from breadth.measure.validate import BoolArray, FloatArray, IntArray, as_finite, as_floats, check_same_length
 
 MIN_LAW_POINTS = 12
-"""Fewest pairs of entropy and score the law is judged on: the early part then has four, two more than it has
+"""Fewest pairs of entropy and score the law is tested on: the early part then has four, two more than it has
 parameters.
 """
-_EARLY_SHARE, _EARLY_POINTS, _MOST_EARLY, _FEWEST_EARLY = 0.15, 36, 0.4, 4
+_EARLY_SHARE, _USUAL_EARLY_POINTS, _MAX_EARLY_SHARE, _MIN_EARLY_POINTS = 0.15, 36, 0.4, 4
 # The published demonstration fits 36 of 236 steps, 15 % (2505.22617); a shorter run gets up to 40 % so that two
 # parameters can be
 # fitted and most of the run is still held out.
-_MOST_NATS = 50.0
+_MAX_NATS = 50.0
 # No vocabulary has e^50 words: beyond this the numbers are sums over tokens, not entropies of one.
 _SPENT_SHARE = 0.05
 # Entropy counts as exhausted when 5 % of the score the law held in store at the start is left.
@@ -109,16 +114,16 @@ def fit_law(
     a and b are nearly collinear on a narrow range, so only the ceiling has an interval. Misleads when the score is a
     proxy that is being gamed (the law then predicts the proxy), and when entropy is noisy: noise in H flattens a.
     """
-    run = _paired(steps, entropy, score)
+    run = _pair_columns(steps, entropy, score)
     falls = trend(run.steps, run.entropy, level=level)
     line = fit_line(run.x, run.score) if is_varying(run.x) else None
     early = early_points(len(run))
-    testable = early >= _FEWEST_EARLY and is_varying(run.x[:early])
+    testable = early >= _MIN_EARLY_POINTS and is_varying(run.x[:early])
     held_out = predict_tail(run.steps, run.entropy, run.score, early, level=level) if testable else None
     reasons = (
-        *_about_run(run, interventions, falls),
-        *_about_fit(run, line, level),
-        *_about_tail(run, early, held_out),
+        *_doubts_about_run(run, interventions, falls),
+        *_doubts_about_fit(run, line, level),
+        *_doubts_about_tail(run, early, held_out),
     )
     floor = math.log1p(_SPENT_SHARE * max(math.expm1(falls.start.value), 0.0))
     return LawFit(
@@ -129,7 +134,7 @@ def fit_law(
             if line
             else Interval(math.nan, -math.inf, math.inf, level, "entropy does not vary")
         ),
-        r2=_described(run, line) if line else math.nan,
+        r2=r_squared(run.score, line.predict(run.x)) if line else math.nan,
         held_out=held_out,
         floor=floor,
         steps_left=steps_until(run.steps, run.entropy, floor, level=level) if falls.verdict == "falling" else None,
@@ -142,7 +147,7 @@ def fit_law(
 
 def early_points(points: int) -> int:
     """Count the points of a run's early part: the first 15 %, at least 36 points, at most 40 % of the run."""
-    return min(max(math.ceil(_EARLY_SHARE * points), _EARLY_POINTS), int(_MOST_EARLY * points))
+    return min(max(math.ceil(_EARLY_SHARE * points), _USUAL_EARLY_POINTS), int(_MAX_EARLY_SHARE * points))
 
 
 def predict_tail(
@@ -150,7 +155,7 @@ def predict_tail(
 ) -> HeldOutErrors:
     """Fit the law and three simple rivals on the first ``early`` points and measure their errors on the rest."""
     check_level(level)
-    run = _paired(steps, entropy, score)
+    run = _pair_columns(steps, entropy, score)
     if not 3 <= early < len(run):
         raise MeasureError(f"The early part is {early} of {len(run)} points.", "Take at least 3 and leave at least 1.")
     known, later, x = run.score[:early], run.score[early:], run.x[early:]
@@ -178,7 +183,7 @@ class _Run:
         return np.asarray(np.exp(self.entropy), dtype=np.float64)
 
 
-def _about_run(run: _Run, interventions: Sequence[str], entropy: Trend) -> Iterator[str]:
+def _doubts_about_run(run: _Run, interventions: Sequence[str], entropy: Trend) -> Iterator[str]:
     for intervention in interventions:
         yield f"Entropy was intervened on ({intervention}); the law is about runs left alone."
     if len(run) < MIN_LAW_POINTS:
@@ -195,7 +200,7 @@ def _about_run(run: _Run, interventions: Sequence[str], entropy: Trend) -> Itera
         yield f"Entropy is not seen falling ({entropy.verdict}): {entropy.reason}."
 
 
-def _about_fit(run: _Run, line: Line | None, level: float) -> Iterator[str]:
+def _doubts_about_fit(run: _Run, line: Line | None, level: float) -> Iterator[str]:
     if line is None:
         return
     if not is_varying(run.score):
@@ -222,9 +227,9 @@ def _about_fit(run: _Run, line: Line | None, level: float) -> Iterator[str]:
         )
 
 
-def _about_tail(run: _Run, early: int, held_out: HeldOutErrors | None) -> Iterator[str]:
+def _doubts_about_tail(run: _Run, early: int, held_out: HeldOutErrors | None) -> Iterator[str]:
     if held_out is None:
-        if early >= _FEWEST_EARLY and is_varying(run.x):
+        if early >= _MIN_EARLY_POINTS and is_varying(run.x):
             yield (
                 f"Entropy is {run.entropy[0]:.4g} at all of the first {early} points, so nothing can be predicted from"
                 " them."
@@ -248,12 +253,13 @@ def _about_tail(run: _Run, early: int, held_out: HeldOutErrors | None) -> Iterat
         )
 
 
-def _described(run: _Run, line: Line) -> float:
-    total = float(np.sum((run.score - run.score.mean()) ** 2))
-    return 1 - float(np.sum((run.score - line.predict(run.x)) ** 2)) / total if is_varying(run.score) else math.nan
+def r_squared(values: FloatArray, fitted: FloatArray) -> float:
+    """Return the share of the values' variance that a fit describes; NaN for constant values."""
+    total = float(np.sum((values - values.mean()) ** 2))
+    return 1 - float(np.sum((values - fitted) ** 2)) / total if is_varying(values) else math.nan
 
 
-def _paired(steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike) -> _Run:
+def _pair_columns(steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike) -> _Run:
     try:
         nats, gained = np.asarray(entropy, dtype=np.float64), np.asarray(score, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -268,7 +274,7 @@ def _paired(steps: npt.ArrayLike, entropy: npt.ArrayLike, score: npt.ArrayLike) 
     both = is_usable(nats) & is_usable(gained)
     of_entropy = clean_series(steps, np.where(both, nats, np.nan))
     of_score = clean_series(steps, np.where(both, gained, np.nan))
-    if len(of_entropy) and float(of_entropy.values.max()) > _MOST_NATS:
+    if len(of_entropy) and float(of_entropy.values.max()) > _MAX_NATS:
         raise MeasureError(
             f"Entropy reaches {of_entropy.values.max():.3g} nats; one token's stays under 15.",
             "Give the mean per token, not the sum over tokens.",
@@ -280,7 +286,7 @@ Gradient: TypeAlias = Literal["natural", "vanilla"]
 """How an advantage becomes a step on the logits: ``natural`` moves a logit by its advantage, ``vanilla`` by probability
 times that.
 """
-_FEWEST_STEPS = 10
+_MIN_STEPS = 10
 # Fewer steps than this leave a regression with autocorrelated noise nothing to say.
 
 
@@ -306,7 +312,7 @@ class CovariancePrediction:
 def covariance_products(
     logprobs: npt.ArrayLike, advantages: npt.ArrayLike, mask: npt.ArrayLike | None = None
 ) -> FloatArray:
-    """Each token's share in the covariance of log-prob and advantage: (logprob - mean) * (advantage - mean), NaN outside the mask.
+    """Return each token's (logprob - mean) * (advantage - mean), its share in their covariance; NaN outside the mask.
 
     Means are over all counted tokens of the batch given, so give the whole batch (Cui et al., arXiv 2505.22617). Their
     mean over counted tokens is the batch covariance: a stand-in for the covariance within states, which needs the full
@@ -334,13 +340,13 @@ def covariance_products(
 def predict_entropy_change(
     logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient
 ) -> FloatArray:
-    """Entropy change of each state to first order in the step: minus the covariance, under the policy, of log-prob and logit step.
+    """Predict each state's entropy change to first order: minus the policy's covariance of log-prob and logit step.
 
     ``natural``: -step_size * Cov(log p, A), the form usually quoted. ``vanilla``: -step_size * Cov(log p, p * (A - mean
     A)), what a plain policy-gradient step on the logits does. ``logits`` and ``advantages`` are states x actions,
     already at the sampling temperature; a masked action needs a large negative finite logit.
     """
-    log_policy, move = _states(logits, advantages, step_size, gradient)
+    log_policy, move = _log_policy_and_step(logits, advantages, step_size, gradient)
     policy = np.exp(log_policy)
     centred = log_policy - (policy * log_policy).sum(axis=-1, keepdims=True)
     return np.asarray(-(policy * centred * move).sum(axis=-1))
@@ -349,9 +355,9 @@ def predict_entropy_change(
 def exact_entropy_change(
     logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient
 ) -> FloatArray:
-    """Entropy of each state after the step minus before, computed from the full distributions: what the prediction approximates."""
-    log_policy, move = _states(logits, advantages, step_size, gradient)
-    return _entropy(_log_softmax(log_policy + move)) - _entropy(log_policy)
+    """Return each state's entropy after the step minus before, from the full distributions: what is predicted."""
+    log_policy, move = _log_policy_and_step(logits, advantages, step_size, gradient)
+    return policy_entropy(log_softmax(log_policy + move)) - policy_entropy(log_policy)
 
 
 def compare_prediction(
@@ -372,21 +378,21 @@ def compare_prediction(
     cause, entropy = as_finite(covariances, "covariances"), as_finite(entropies, "entropies")
     check_same_length(covariances=cause, entropies=entropy)
     predictor, change = -cause[:-1], np.diff(entropy)
-    reason = _why_not(predictor, change)
+    reason = _reason_not_to_regress(predictor, change)
     if reason:
         nothing = Interval(math.nan, -math.inf, math.inf, level, reason)
         return CovariancePrediction(nothing, nothing, len(change), "cannot tell", reason)
-    slope, correlation = _regress(predictor[None], change[None])
-    picks = _blocks(len(change), replicates, seed)
-    slopes, correlations = _regress(predictor[picks], change[picks])
-    method = f"moving blocks of {_block_length(len(change))} over {len(change)} steps"
-    steep = _interval(slope, slopes, len(change), level, method, UNBOUNDED)
-    close = _interval(correlation, correlations, len(change), level, method, (-1.0, 1.0))
-    verdict, note = _judge(close)
+    slope, correlation = regress_rows(predictor[None], change[None])
+    picks = resample_blocks(len(change), replicates, seed)
+    slopes, correlations = regress_rows(predictor[picks], change[picks])
+    method = f"moving blocks of {block_length(len(change))} over {len(change)} steps"
+    steep = _block_interval(slope, slopes, len(change), level, method, UNBOUNDED)
+    close = _block_interval(correlation, correlations, len(change), level, method, (-1.0, 1.0))
+    verdict, note = correlation_verdict(close)
     return CovariancePrediction(steep, close, len(change), verdict, note)
 
 
-def _states(
+def _log_policy_and_step(
     logits: npt.ArrayLike, advantages: npt.ArrayLike, step_size: float, gradient: Gradient
 ) -> tuple[FloatArray, FloatArray]:
     """Log-policy and logit step of each state, both states x actions (or one state)."""
@@ -400,25 +406,27 @@ def _states(
     as_finite(gains, "advantages", ndim=gains.ndim)
     if gradient not in ("natural", "vanilla"):
         raise MeasureError(f"Unknown gradient {gradient!r}.", "Use natural or vanilla.")
-    log_policy = _log_softmax(scores)
+    log_policy = log_softmax(scores)
     if gradient == "natural":
         return log_policy, step_size * gains
     policy = np.exp(log_policy)
     return log_policy, step_size * policy * (gains - (policy * gains).sum(axis=-1, keepdims=True))
 
 
-def _log_softmax(scores: FloatArray) -> FloatArray:
+def log_softmax(scores: FloatArray) -> FloatArray:
+    """Return the logarithm of the softmax over the last axis."""
     shifted = scores - scores.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
-def _entropy(log_policy: FloatArray) -> FloatArray:
+def policy_entropy(log_policy: FloatArray) -> FloatArray:
+    """Return the entropy of each state in nats."""
     return np.asarray(-(np.exp(log_policy) * log_policy).sum(axis=-1))
 
 
-def _why_not(predictor: FloatArray, change: FloatArray) -> str:
-    if len(change) < _FEWEST_STEPS:
-        return f"only {len(change)} entropy changes, {_FEWEST_STEPS} needed"
+def _reason_not_to_regress(predictor: FloatArray, change: FloatArray) -> str:
+    if len(change) < _MIN_STEPS:
+        return f"only {len(change)} entropy changes, {_MIN_STEPS} needed"
     if np.ptp(predictor) == 0:
         return "the covariance never changes"
     if np.ptp(change) == 0:
@@ -426,7 +434,7 @@ def _why_not(predictor: FloatArray, change: FloatArray) -> str:
     return ""
 
 
-def _regress(predictor: FloatArray, change: FloatArray) -> tuple[FloatArray, FloatArray]:
+def regress_rows(predictor: FloatArray, change: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Slope and correlation of each row; NaN where a row does not vary."""
     x, y = (values - values.mean(axis=1, keepdims=True) for values in (predictor, change))
     xx, xy, yy = (x * x).sum(axis=1), (x * y).sum(axis=1), (y * y).sum(axis=1)
@@ -435,22 +443,27 @@ def _regress(predictor: FloatArray, change: FloatArray) -> tuple[FloatArray, Flo
     return slope, np.divide(xy, np.sqrt(xx * yy), out=unknown, where=xx * yy > 0)
 
 
-def _block_length(steps: int) -> int:
+def block_length(steps: int) -> int:
+    """Return the length of bootstrap blocks: the cube root of the steps."""
     return max(1, round(math.cbrt(steps)))
 
 
-def _blocks(steps: int, replicates: int, seed: int) -> IntArray:
-    length = _block_length(steps)
+def resample_blocks(steps: int, replicates: int, seed: int) -> IntArray:
+    """Return the steps of each moving-block resample, replicates x steps."""
+    length = block_length(steps)
     starts = np.random.default_rng(seed).integers(0, steps - length + 1, (replicates, -(-steps // length)))
     return (starts[:, :, None] + np.arange(length)).reshape(replicates, -1)[:, :steps]
 
 
-def _interval(value: FloatArray, draws: FloatArray, steps: int, level: float, method: str, bounds: Bounds) -> Interval:
-    blocks = max(2, steps // _block_length(steps))
+def _block_interval(
+    value: FloatArray, draws: FloatArray, steps: int, level: float, method: str, bounds: Bounds
+) -> Interval:
+    blocks = max(2, steps // block_length(steps))
     return interval_from_resamples(float(value[0]), draws, problems=blocks, level=level, bounds=bounds, method=method)
 
 
-def _judge(correlation: Interval) -> tuple[Literal["predicts", "does not predict", "cannot tell"], str]:
+def correlation_verdict(correlation: Interval) -> tuple[Literal["predicts", "does not predict", "cannot tell"], str]:
+    """Say what an interval of the correlation means for the prediction, and why it may mean nothing."""
     if correlation.low > 0:
         return "predicts", ""
     if correlation.high < 0.5:
@@ -463,7 +476,7 @@ _ESTIMATORS: Mapping[str, Callable[[FloatArray], FloatArray]] = {
     "k2": lambda d: d * d / 2,
     "k3": lambda d: np.expm1(-d) + d,
 }
-_LOWEST = -700.0
+_MIN_LOG_RATIO = -700.0
 # exp(-d) overflows a double below this; no honest log-prob of a sampled token is e^700 less likely than under the
 # reference.
 
@@ -511,9 +524,9 @@ def kl_tokens(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, estima
         )
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, as padding may be
         gap = current - reference
-    if np.any(gap < _LOWEST):
+    if np.any(gap < _MIN_LOG_RATIO):
         raise MeasureError(
-            f"A token is e^{-gap[gap < _LOWEST][0]:.0f} times less likely than under the reference.",
+            f"A token is e^{-gap[gap < _MIN_LOG_RATIO][0]:.0f} times less likely than under the reference.",
             "Mask padding, or check the log-probs.",
         )
     return _ESTIMATORS[estimator](gap)
@@ -530,22 +543,23 @@ def kl_drift(
 ) -> KLDrift:
     """Drift of a policy from its reference on sequences x tokens it sampled; only tokens where ``mask`` is true count.
 
-    Whatever stands outside the mask, NaN and infinity too, changes nothing. Sequences without a counted token are left
+    Values outside the mask, NaN and infinity too, change nothing. Sequences without a counted token are left
     out. Intervals resample whole sequences; sequences of one prompt go together, so with many per prompt they are too
     narrow. Compare two runs at matched reward, not at matched step.
     """
-    counted = _counted(logprobs, reference_logprobs, mask)
+    counted = check_token_mask(logprobs, reference_logprobs, mask)
     current, reference = (
         np.where(counted, np.asarray(values, dtype=np.float64), 0.0) for values in (logprobs, reference_logprobs)
     )
     lengths = counted.sum(axis=1)
     drawn = lengths > 0
     totals = np.stack([kl_tokens(current, reference, name).sum(axis=1)[drawn] for name in _ESTIMATORS], axis=1)
-    drifts = _both_means(totals, lengths[drawn].astype(np.float64), replicates, level, seed)
+    drifts = _token_and_sequence_means(totals, lengths[drawn].astype(np.float64), replicates, level, seed)
     return KLDrift(drifts["k1"], drifts["k2"], drifts["k3"], int(lengths.sum()), int(drawn.sum()))
 
 
-def _counted(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, mask: npt.ArrayLike) -> BoolArray:
+def check_token_mask(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, mask: npt.ArrayLike) -> BoolArray:
+    """Return the mask as booleans; refuse columns of another shape and counted tokens that are not finite."""
     counted = np.asarray(mask).astype(bool)
     for name, values in (("logprobs", logprobs), ("reference_logprobs", reference_logprobs)):
         array = as_floats(values, name)
@@ -565,7 +579,7 @@ def _counted(logprobs: npt.ArrayLike, reference_logprobs: npt.ArrayLike, mask: n
     return counted
 
 
-def _both_means(
+def _token_and_sequence_means(
     totals: FloatArray, lengths: FloatArray, replicates: int, level: float, seed: int
 ) -> dict[str, DriftMeans]:
     size, means = len(lengths), totals / lengths[:, None]

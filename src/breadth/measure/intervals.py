@@ -1,4 +1,8 @@
-"""Intervals around numbers: Wilson, Clopper-Pearson and the cluster bootstrap over problems."""
+"""Intervals: Student's t, Wilson, Clopper-Pearson and the cluster bootstrap over problems.
+
+Student's t is in plain Python because loading scipy.special takes longer than reading a log and diagnosing it.
+Several columns of sums over whole problems can be resampled together, for ratios and differences of them.
+"""
 
 from __future__ import annotations
 
@@ -16,49 +20,52 @@ from numpy.typing import ArrayLike
 from breadth.base.errors import MeasureError
 from breadth.measure.validate import FloatArray, as_finite, check_same_length
 
-_MOST_TERMS = 10_000
+_MAX_TERMS = 10_000
 # Of the continued fraction; a million degrees of freedom need a few hundred.
-_SMALLEST_TERM = 1e-16
+_MIN_TERM = 1e-16
 # As a share of the sum: less than a float can show.
-_SMALLEST_STEP = 1e-9
+_MIN_STEP = 1e-9
 # As a share of the quantile: each of Newton's steps doubles the digits that are right, so the one after it would change
 # nothing.
 
 
 @lru_cache(maxsize=1024)
-def t_critical(freedom: float, level: float) -> float:
-    """How many standard errors a two-sided interval of this level reaches to each side, at 1 degree of freedom or more.
+def t_critical(df: float, level: float) -> float:
+    """Return the standard errors to each side of a two-sided interval, at 1 degree of freedom or more.
 
-    Newton's method from the first two terms of the quantile's expansion in 1/freedom (Abramowitz and Stegun 26.7.5).
+    Newton's method from the first two terms of the quantile's expansion in 1/df (Abramowitz and Stegun 26.7.5).
     Right to 13 digits up to some thousand degrees of freedom, to 10 up to a million.
     """
     normal, step = NormalDist().inv_cdf((1 + level) / 2), math.inf
-    reach = normal + (normal**3 + normal) / (4 * freedom)
-    while abs(step) > _SMALLEST_STEP * reach:
-        step = (t_sf_two_sided(freedom, reach) - (1 - level)) / (2 * _density(freedom, reach))
+    reach = normal + (normal**3 + normal) / (4 * df)
+    while abs(step) > _MIN_STEP * reach:
+        step = (t_sf_two_sided(df, reach) - (1 - level)) / (2 * t_density(df, reach))
         reach += step
     return reach
 
 
-def t_sf_two_sided(freedom: float, distance: float) -> float:
-    """How often Student's t lies at least so far from zero, on either side: the incomplete beta function at (freedom / 2, 1/2)."""
+def t_sf_two_sided(df: float, distance: float) -> float:
+    """Return how often Student's t lies at least so far from zero, on either side.
+
+    That is the incomplete beta function at (df / 2, 1/2).
+    """
     square = distance * distance
     if math.isinf(square):
         return 0.0
-    outside, front = freedom / (freedom + square), 2 * abs(distance) * _density(freedom, distance)
-    if outside < (freedom + 2) / (
-        freedom + 5
-    ):  # where the fraction converges fast; elsewhere that of the other side does
-        return front / freedom * _fraction(freedom / 2, 0.5, outside)
-    return 1 - front * _fraction(0.5, freedom / 2, square / (freedom + square))
+    outside, front = df / (df + square), 2 * abs(distance) * t_density(df, distance)
+    # Where the fraction converges fast; elsewhere that of the other side does.
+    if outside < (df + 2) / (df + 5):
+        return front / df * beta_fraction(df / 2, 0.5, outside)
+    return 1 - front * beta_fraction(0.5, df / 2, square / (df + square))
 
 
-def _density(freedom: float, distance: float) -> float:
-    falls = math.exp(-(freedom + 1) / 2 * math.log1p(distance * distance / freedom))
-    return _gamma_ratio(freedom / 2) / math.sqrt(math.pi * freedom) * falls
+def t_density(df: float, distance: float) -> float:
+    """Return the density of Student's t."""
+    falls = math.exp(-(df + 1) / 2 * math.log1p(distance * distance / df))
+    return gamma_ratio(df / 2) / math.sqrt(math.pi * df) * falls
 
 
-def _gamma_ratio(x: float) -> float:
+def gamma_ratio(x: float) -> float:
     """Return Gamma(x + 1/2) / Gamma(x); where these are too large for a float, by the expansion in 1/x."""
     if x < 100:
         return math.gamma(x + 0.5) / math.gamma(x)
@@ -66,22 +73,22 @@ def _gamma_ratio(x: float) -> float:
     return math.sqrt(x) * (1 + u * (-1 + u * (0.5 + u * (2.5 + u * (-2.625 - 49.875 * u)))))
 
 
-def _fraction(a: float, b: float, x: float) -> float:
+def beta_fraction(a: float, b: float, x: float) -> float:
     """Sum the continued fraction of the incomplete beta function (DLMF 8.17.22) from its front, by Lentz's method."""
     upper = 1.0
     value = lower = 1 / (1 - (a + b) * x / (a + 1))
-    for m in range(1, _MOST_TERMS):
+    for m in range(1, _MAX_TERMS):
         before, place = value, a + 2 * m
         for term in (m * (b - m) * x / ((place - 1) * place), -(a + m) * (a + b + m) * x / (place * (place + 1))):
             lower, upper = 1 / (1 + term * lower), 1 + term / upper
             value *= lower * upper
-        if abs(value - before) <= _SMALLEST_TERM * abs(value):
+        if abs(value - before) <= _MIN_TERM * abs(value):
             break
     return value
 
 
 BOOTSTRAP_REPLICATES = 1000
-"""Resamples behind an interval unless told otherwise: the usual number in the literature on pass@k."""
+"""Resamples behind an interval by default: the usual number in the literature on pass@k."""
 _MAX_RESAMPLE_CELLS = 4_000_000
 # Resampled counts are made in slices of at most this many numbers (32 MB), so memory stays flat as problems grow.
 
@@ -116,7 +123,7 @@ def wilson(successes: int, trials: int, *, level: float = 0.95) -> Interval:
     No trials: the value is NaN and the interval is all of [0, 1]. Misleads when trials are not independent, as samples
     of one problem are not: bootstrap over problems then.
     """
-    _check_proportion(successes, trials, level)
+    check_proportion(successes, trials, level)
     if trials == 0:
         return Interval(math.nan, 0.0, 1.0, level, "wilson, no trials")
     z, share = normal_quantile(level), successes / trials
@@ -129,13 +136,13 @@ def wilson(successes: int, trials: int, *, level: float = 0.95) -> Interval:
 
 
 def clopper_pearson(successes: int, trials: int, *, level: float = 0.95) -> Interval:
-    """Interval for a proportion that never covers less often than it says (Clopper and Pearson 1934); wider than Wilson.
+    """Interval for a proportion that covers at least as often as its level (Clopper and Pearson 1934).
 
     No trials: the value is NaN and the interval is all of [0, 1]. Same warning as `wilson` about dependent trials.
     """
     from scipy.special import betaincinv
 
-    _check_proportion(successes, trials, level)
+    check_proportion(successes, trials, level)
     if trials == 0:
         return Interval(math.nan, 0.0, 1.0, level, "clopper-pearson, no trials")
     tail, failures = (1 - level) / 2, trials - successes
@@ -229,7 +236,7 @@ def cluster_bootstrap(
     distinct answers fall). Resamples where the statistic is NaN are left out, and the method says how many. For means
     use `mean_interval`: much faster.
     """
-    _check_resampling(len(clusters), replicates, level)
+    check_resampling(len(clusters), replicates, level)
     if any(len(cluster) == 0 for cluster in clusters):
         raise MeasureError("A problem has no samples.", "Leave out problems without samples.")
     rng = np.random.default_rng(seed)
@@ -281,13 +288,15 @@ def interval_from_resamples(
     """
     every = np.asarray(draws, dtype=np.float64)
     kept = every[np.isfinite(every)]
-    _check_resampling(problems, len(every), level)
-    method = (method or f"cluster bootstrap over {problems} problems") + _undefined(len(every) - len(kept), len(every))
+    check_resampling(problems, len(every), level)
+    method = method or f"cluster bootstrap over {problems} problems"
+    if len(kept) < len(every):
+        method += f", {len(every) - len(kept)} of {len(every)} resamples undefined"
     if len(kept) == 0 or math.isnan(value):
         return Interval(value, *bounds, level, f"{method}: undefined")
     if problems == 1 or float(np.ptp(kept)) <= 1e-12 * max(1.0, abs(value)):
-        return Interval(value, *_ends_without_spread(value, problems, bounds, level), level, f"{method}: no spread")
-    tail = _expanded_tail(problems, level)
+        return Interval(value, *bounds_without_spread(value, problems, bounds, level), level, f"{method}: no spread")
+    tail = math.erfc(math.sqrt(problems / (problems - 1) / 2) * t_critical(problems - 1, level)) / 2
     low, high = np.quantile(kept, [tail, 1 - tail])
     return Interval(value, float(min(low, value)), float(max(high, value)), level, method)
 
@@ -303,23 +312,17 @@ def check_level(level: float) -> None:
         raise MeasureError(f"The level is {level}; it must lie between 0 and 1.", "Use 0.95 for a 95 % interval.")
 
 
-def _expanded_tail(problems: int, level: float) -> float:
-    return math.erfc(math.sqrt(problems / (problems - 1) / 2) * t_critical(problems - 1, level)) / 2
-
-
-def _ends_without_spread(value: float, problems: int, bounds: Bounds, level: float) -> Bounds:
+def bounds_without_spread(value: float, problems: int, bounds: Bounds, level: float) -> Bounds:
     # All n problems gave this value, so at least this share of all problems does, at the level asked for; the rest may
     # be anywhere.
+    """Return the ends of an interval when all problems gave one value."""
     share = ((1 - level) / 2) ** (1 / problems)
     low, high = (share * value + (1 - share) * end for end in bounds)
     return low, high
 
 
-def _undefined(missing: int, replicates: int) -> str:
-    return f", {missing} of {replicates} resamples undefined" if missing else ""
-
-
-def _check_resampling(problems: int, replicates: int, level: float) -> None:
+def check_resampling(problems: int, replicates: int, level: float) -> None:
+    """Refuse no problems, and too few resamples to read the ends of an interval from."""
     check_level(level)
     if problems < 1:
         raise MeasureError(
@@ -332,7 +335,8 @@ def _check_resampling(problems: int, replicates: int, level: float) -> None:
         )
 
 
-def _check_proportion(successes: int, trials: int, level: float) -> None:
+def check_proportion(successes: int, trials: int, level: float) -> None:
+    """Refuse counts that are no proportion."""
     check_level(level)
     if trials < 0 or not 0 <= successes <= trials:
         raise MeasureError(f"{successes} successes in {trials} trials.", "Give counts with 0 <= successes <= trials.")
@@ -357,7 +361,7 @@ class Resamples:
     """Level of the intervals made from it."""
 
     def ratio(self, total: str, count: str, bounds: Bounds) -> Interval:
-        """Return the sum of one column over the sum of another; NaN anywhere within ``bounds`` when there is no count at all."""
+        """Return the sum of one column over the sum of another; NaN within ``bounds`` when there is no count at all."""
         return self.interval(lambda columns: quotient(columns[total], columns[count]), count, bounds)
 
     def interval(self, statistic: Callable[[Columns], FloatArray], count: str, bounds: Bounds) -> Interval:

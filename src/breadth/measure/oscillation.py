@@ -1,4 +1,4 @@
-"""Answers that change inside one trace: how often, to and from right, where, and what stopping earlier would have kept.
+"""Answers that change inside one trace: how often, to and from right, where, and what stopping earlier would keep.
 
 Past the optimum a trace moves between candidate answers instead of settling; accuracy hides it, because as many traces
 may lose the right answer as find it.
@@ -101,7 +101,7 @@ class NeighbourPairs:
 
     @property
     def changes(self) -> BoolArray:
-        """Whether the stated answer changed: lost, found or moved."""
+        """Whether the stated answer changed."""
         return self.right_to_wrong | self.wrong_to_right | self.wrong_to_other
 
 
@@ -125,17 +125,19 @@ def extract_restatements(texts: Sequence[str], truths: Sequence[str]) -> Restate
         raise MeasureError(
             f"Got {len(texts)} texts and {len(truths)} right answers.", "Give one right answer per text."
         )
-    found = [stated_answers(text) for text in texts]
-    if not any(found):
+    stated_by_text = [stated_answers(text) for text in texts]
+    if not any(stated_by_text):
         raise MeasureError(
             f"None of the {len(texts)} texts states an answer.",
             "Ask for answers in a box, a tag or as 'The answer is ...'.",
         )
-    traces = np.repeat(np.arange(len(texts)), [len(statements) for statements in found])
-    positions = [place / len(text) for text, statements in zip(texts, found, strict=True) for place, _ in statements]
-    classes = answer_classes([*(answer for statements in found for _, answer in statements), *truths])
-    told, right = classes[: len(traces)], classes[len(traces) :][traces]
-    return Restatements(traces, positions, told, (told == right) & (told >= 0))
+    traces = np.repeat(np.arange(len(texts)), [len(statements) for statements in stated_by_text])
+    positions = [
+        place / len(text) for text, statements in zip(texts, stated_by_text, strict=True) for place, _ in statements
+    ]
+    classes = answer_classes([*(answer for statements in stated_by_text for _, answer in statements), *truths])
+    stated, right = classes[: len(traces)], classes[len(traces) :][traces]
+    return Restatements(traces, positions, stated, (stated == right) & (stated >= 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +175,7 @@ class TraceOscillations:
 
     @property
     def oracle_stop(self) -> IntArray:
-        """The statement at which one who knows the truth would stop: the first right one, or at once if there is none."""
+        """The statement at which an oracle would stop: the first right one, or at once if there is none."""
         return np.maximum(self.first_right, 1)
 
     @property
@@ -200,9 +202,9 @@ class OscillationPoint:
     wrong_to_other: int
     """Wrong answers followed by another wrong answer."""
     loss: Interval
-    """Hazard of losing a right answer: ``lost / right``."""
+    """Hazard of losing a right answer: ``right_to_wrong / right``."""
     repair: Interval
-    """Chance to mend a wrong one: ``found / (pairs - right)``."""
+    """Chance to repair a wrong one: ``wrong_to_right / (pairs - right)``."""
     change: Interval
     """Chance that the answer changes at all."""
 
@@ -237,19 +239,20 @@ def trace_oscillations(statements: Restatements) -> TraceOscillations:
 def oscillation_by_step(
     statements: Restatements, *, problems: ArrayLike | None = None, level: float = 0.95, seed: int = 0
 ) -> tuple[OscillationPoint, ...]:
-    """Return what happens after each step, for traces asked again at the same steps: ``loss`` is the hazard of losing a right answer.
+    """Return what happens after each step, for traces asked again at the same steps.
 
-    Empty for traces of one statement each. Where ``lost`` outruns ``found`` from some step on, thinking is past its
-    optimum. Intervals are Wilson's, one pair per trace; where traces share problems (samples, temperatures) they are
-    not independent: give ``problems``, the problem of each row, and whole problems are resampled.
+    ``loss`` is the hazard of losing a right answer. Empty for traces of one statement each. Where ``right_to_wrong``
+    exceeds ``wrong_to_right`` from some step on, thinking is past its optimum. Intervals are Wilson's, one pair per
+    trace; where traces share problems (samples, temperatures) they are not independent: give ``problems``, the problem
+    of each row, and whole problems are resampled.
     """
-    return _curve(statements, statements.positions, problems, level, seed)
+    return _hazard_curve(statements, statements.positions, problems, level, seed)
 
 
 def oscillation_by_position(
     statements: Restatements, *, bins: int = 10, problems: ArrayLike | None = None, level: float = 0.95, seed: int = 0
 ) -> tuple[OscillationPoint, ...]:
-    """Return what happens after answers stated in each stretch of the trace, for positions given as shares of its length.
+    """Return what happens after answers in each stretch of the trace; positions are shares of its length.
 
     ``bins`` equal stretches of [0, 1]; those with no pair are left out. One trace has many pairs, so intervals come
     from resampling traces, or problems when ``problems`` names that of each row. Long traces state more and weigh more.
@@ -261,10 +264,10 @@ def oscillation_by_position(
             "Divide each position by the length of its trace, or use oscillation_by_step.",
         )
     middle = (np.minimum(np.floor(statements.positions * bins), bins - 1) + 0.5) / bins
-    return _curve(statements, middle, statements.traces if problems is None else problems, level, seed)
+    return _hazard_curve(statements, middle, statements.traces if problems is None else problems, level, seed)
 
 
-def _curve(
+def _hazard_curve(
     statements: Restatements, at: FloatArray, clusters: ArrayLike | None, level: float, seed: int
 ) -> tuple[OscillationPoint, ...]:
     pairs = neighbour_pairs(statements)
@@ -277,9 +280,9 @@ def _curve(
         "pairs": np.ones(len(pairs.rows), dtype=np.bool_),
         "right": pairs.before,
         "wrong": ~pairs.before,
-        "lost": pairs.right_to_wrong,
-        "found": pairs.wrong_to_right,
-        "moved": pairs.wrong_to_other,
+        "right to wrong": pairs.right_to_wrong,
+        "wrong to right": pairs.wrong_to_right,
+        "wrong to other": pairs.wrong_to_other,
         "changed": pairs.changes,
     }
     places = at[pairs.rows]
@@ -288,12 +291,14 @@ def _curve(
     for which in np.split(order, np.flatnonzero(np.diff(places[order])) + 1):
         here = None if owners is None else owners[pairs.rows[which]]
         points.append(
-            _point(float(places[which[0]]), {name: flag[which] for name, flag in flags.items()}, here, level, seed)
+            _hazard_point(
+                float(places[which[0]]), {name: flag[which] for name, flag in flags.items()}, here, level, seed
+            )
         )
     return tuple(points)
 
 
-def _point(
+def _hazard_point(
     at: float, columns: dict[str, BoolArray], clusters: NDArray[Any] | None, level: float, seed: int
 ) -> OscillationPoint:
     counts = {name: int(column.sum()) for name, column in columns.items()}
@@ -308,10 +313,10 @@ def _point(
         at=at,
         pairs=counts["pairs"],
         right=counts["right"],
-        right_to_wrong=counts["lost"],
-        wrong_to_right=counts["found"],
-        wrong_to_other=counts["moved"],
-        loss=share("lost", "right"),
-        repair=share("found", "wrong"),
+        right_to_wrong=counts["right to wrong"],
+        wrong_to_right=counts["wrong to right"],
+        wrong_to_other=counts["wrong to other"],
+        loss=share("right to wrong", "right"),
+        repair=share("wrong to right", "wrong"),
         change=share("changed", "pairs"),
     )

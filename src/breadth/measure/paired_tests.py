@@ -18,7 +18,7 @@ from breadth.measure.intervals import (
 )
 from breadth.measure.validate import FloatArray, as_counts, as_finite, check_same_length
 
-_EXACT = 14
+_MAX_EXACT_ROWS = 14
 # Up to this many differing problems all 2**14 = 16,384 sign patterns are counted; more are drawn.
 _FLIPS = 10_000
 # Random patterns beyond that: the smallest p-value is 1e-4 and the error of one near 0.05 is 0.002.
@@ -68,7 +68,7 @@ def paired_difference(
     check_same_length(first=left, second=right)
     gaps = left - right
     wins, losses = int(np.count_nonzero(gaps > 0)), int(np.count_nonzero(gaps < 0))
-    p_value, method = _two_sided(gaps[gaps != 0], seed)
+    p_value, method = sign_flip_test(gaps[gaps != 0], seed)
     return PairedComparison(
         difference=mean_interval(gaps, replicates=replicates, level=level, seed=seed),
         p_value=p_value,
@@ -84,8 +84,8 @@ def sign_flipped_sums(rows: FloatArray, seed: int) -> tuple[FloatArray, bool]:
 
     All patterns when there are few rows, else random ones. Row flips keep how the columns of one problem go together.
     """
-    exact = len(rows) <= _EXACT
-    patterns = _all_patterns(len(rows)) if exact else _random_patterns(len(rows), seed)
+    exact = len(rows) <= _MAX_EXACT_ROWS
+    patterns = all_sign_patterns(len(rows)) if exact else random_sign_patterns(len(rows), seed)
     # A kept row counts +1 and a flipped one -1: twice the kept part less the whole.
     return np.concatenate([2 * (kept @ rows) for kept in patterns]) - rows.sum(axis=0), exact
 
@@ -99,7 +99,8 @@ def share_at_least(draws: FloatArray, observed: float, *, exact: bool) -> float:
     return reached / len(draws) if exact else (1 + reached) / (1 + len(draws))
 
 
-def _two_sided(gaps: FloatArray, seed: int) -> tuple[float, str]:
+def sign_flip_test(gaps: FloatArray, seed: int) -> tuple[float, str]:
+    """Return the two-sided p-value of differences that are not 0, and how it was made."""
     if len(gaps) == 0:
         return 1.0, "no problem differs"
     sums, exact = sign_flipped_sums(gaps[:, None], seed)
@@ -110,11 +111,13 @@ def _two_sided(gaps: FloatArray, seed: int) -> tuple[float, str]:
     )
 
 
-def _all_patterns(rows: int) -> Iterator[FloatArray]:
+def all_sign_patterns(rows: int) -> Iterator[FloatArray]:
+    """Yield every pattern of kept rows (1) and flipped ones (0), in one slice."""
     yield (np.arange(2**rows)[:, None] >> np.arange(rows) & 1).astype(np.float64)
 
 
-def _random_patterns(rows: int, seed: int) -> Iterator[FloatArray]:
+def random_sign_patterns(rows: int, seed: int) -> Iterator[FloatArray]:
+    """Yield random patterns of kept rows (1) and flipped ones (0), in slices of bounded size."""
     rng = np.random.default_rng(seed)
     step = max(1, _MAX_FLIP_CELLS // rows)
     for start in range(0, _FLIPS, step):
@@ -161,7 +164,7 @@ def hump_test(budgets: npt.ArrayLike, outcomes: npt.ArrayLike, *, level: float =
     ``outcomes`` is problems x budgets, an accuracy (or one 0/1 outcome) in each cell. The statistic is the largest,
     over smaller budgets, of the paired difference to the last budget over its root mean square. Its distribution
     without any fall comes from a paired (wild) bootstrap that flips the sign of whole problems; **the best budget is
-    chosen anew in every resample**, so the winner's curse is in the null distribution. If the curve truly rises the
+    chosen again in every resample**, so the winner's curse is in the null distribution. If the curve truly rises the
     test is stricter still. Flips, because ordinary resampling of the same statistic raises false alarms on up to 9 % of
     flat curves (20 problems, 10 budgets). Misleads when the cells of one problem come from different problem sets, or
     when samples of a problem are passed as problems.
@@ -185,7 +188,7 @@ def hump_test_counts(
 
     Budgets are taken as separate samples. When they share problems this sees less than `hump_test`; when one problem is
     sampled many times it claims too much. Without any fall all budgets are taken to share one accuracy, and the best is
-    chosen anew in every draw.
+    chosen again in every draw.
     """
     check_level(level)
     grid, right, total = budgets_and_counts(budgets, correct, trials)
@@ -208,7 +211,7 @@ def budgets_and_outcomes(budgets: npt.ArrayLike, outcomes: npt.ArrayLike) -> tup
         raise MeasureError(
             f"Outcomes range from {table.min():g} to {table.max():g}.", "Give accuracies between 0 and 1."
         )
-    order = _rising_order(grid)
+    order = _sort_order(grid)
     return grid[order], table[:, order]
 
 
@@ -222,11 +225,11 @@ def budgets_and_counts(
         raise MeasureError(
             "A budget has no trials, or more correct answers than trials.", "Give 0 <= correct <= trials, trials > 0."
         )
-    order = _rising_order(grid)
+    order = _sort_order(grid)
     return grid[order], right[order], total[order]
 
 
-def _rising_order(grid: FloatArray) -> npt.NDArray[np.intp]:
+def _sort_order(grid: FloatArray) -> npt.NDArray[np.intp]:
     if len(grid) < 2 or len(np.unique(grid)) < len(grid):
         raise MeasureError(f"Budgets are {grid.tolist()}.", "Give at least two budgets, each once.")
     return np.argsort(grid)
@@ -241,10 +244,13 @@ def _largest_ratio(differences: FloatArray, scale: FloatArray) -> FloatArray:
 def _hump_result(
     grid: FloatArray, means: FloatArray, error: FloatArray, draws: FloatArray, exact: bool, level: float, method: str
 ) -> HumpTest:
-    """Set the largest fall, in units of error, against its draws without any fall; ``exact`` when the draws are all there are."""
+    """Compare the largest fall, in units of error, with its distribution without any fall.
+
+    ``exact`` says that ``draws`` are all there are.
+    """
     falls = means[:-1] - means[-1]
     p_value = share_at_least(draws, float(_largest_ratio(falls, error)), exact=exact)
-    reach = _critical_value(draws, level, exact=exact)
+    reach = critical_value(draws, level, exact=exact)
     low, high = -1.0, 1.0  # accuracies differ by no more
     if math.isfinite(reach):
         low, high = (
@@ -258,8 +264,8 @@ def _hump_result(
     )
 
 
-def _critical_value(draws: FloatArray, level: float, *, exact: bool) -> float:
-    """Find the value a statistic must exceed to be positive; infinite where there are too few patterns for any to be."""
+def critical_value(draws: FloatArray, level: float, *, exact: bool) -> float:
+    """Return the value a statistic must exceed to be positive; infinite where there are too few patterns."""
     share = 1 - level + 1e-12
     beyond = math.floor(share * len(draws)) if exact else math.floor(share * (len(draws) + 1)) - 1
     return float(np.sort(draws)[-beyond - 1]) if beyond > 0 else math.inf

@@ -1,4 +1,10 @@
-"""pass@k: the chance that at least one of k samples is right, unbiased, for all k and all problems at once."""
+"""pass@k: the unbiased estimate for all k at once, and its extrapolation to more samples than were drawn.
+
+The extrapolation fits a Beta distribution of success rates by maximum likelihood, for one data set or a thousand
+resamples at once. For whole counts ln Gamma(x + c) - ln Gamma(x) is the sum of ln(x + j) over j < c, so the
+Beta-binomial likelihood of all problems needs only, for each j, how many problems have more than j successes, failures
+and samples: `ProblemCounts`. Its rows are data sets.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,7 @@ _MAX_TABLE_CELLS = 1 << 22
 
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
-    """Estimate, per problem, the chance that at least one of ``k`` fresh samples is right, from ``c`` right among ``n``.
+    """Estimate, per problem, the chance that one of ``k`` fresh samples is right, from ``c`` right among ``n``.
 
     ``1 - C(n-c, k) / C(n, k)`` (arXiv 2107.03374), unbiased for independent samples, computed as
     ``1 - exp Σ_{i<k} log(1 - c / (n-i))`` so that it neither overflows nor cancels at any n. The plug-in
@@ -30,10 +36,10 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     Misleads when samples were deduplicated or saw one another, and on multiple choice, where guessing soon passes. With
     k near n the estimate is almost a yes or no per problem: sample at least 2k for an honest variance.
     """
-    totals, hits = _checked_counts(n, c)
+    totals, hits = check_counts(n, c)
     sizes = as_sample_sizes(k, totals)
-    pairs, where = np.unique(_pair_codes(totals, hits), return_inverse=True)
-    table = np.concatenate([_pass_table(*_from_codes(part, hits), sizes) for part in _parts(pairs, sizes)])
+    pairs, where = np.unique(encode_pairs(totals, hits), return_inverse=True)
+    table = np.concatenate([pass_table(*decode_pairs(part, hits), sizes) for part in _split_pairs(pairs, sizes)])
     curves = table[where.reshape(totals.shape)]
     return curves if np.ndim(k) else np.asarray(curves[..., 0])
 
@@ -44,12 +50,12 @@ def mean_pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     Every problem must have at least k samples: leaving the smaller ones out for large k would compare different
     problems along one curve, so that is an error.
     """
-    totals, hits = _checked_counts(n, c)
+    totals, hits = check_counts(n, c)
     sizes = as_sample_sizes(k, totals)
-    pairs, times = np.unique(_pair_codes(totals, hits), return_counts=True)
+    pairs, times = np.unique(encode_pairs(totals, hits), return_counts=True)
     total, done = np.zeros(sizes.size), 0
-    for part in _parts(pairs, sizes):
-        total += times[done : done + part.size] @ _pass_table(*_from_codes(part, hits), sizes)
+    for part in _split_pairs(pairs, sizes):
+        total += times[done : done + part.size] @ pass_table(*decode_pairs(part, hits), sizes)
         done += part.size
     mean = total / totals.size
     return mean if np.ndim(k) else np.asarray(mean[0])
@@ -61,14 +67,14 @@ def chart_ks(max_k: int) -> list[int]:
 
 
 def share_never_solved(n: ArrayLike, c: ArrayLike) -> float:
-    """Return the share of problems that no sample solved: report it beside pass@k, for no k measured here can lift it."""
-    _, hits = _checked_counts(n, c)
+    """Return the share of problems that no sample solved: report it next to pass@k."""
+    _, hits = check_counts(n, c)
     return float(np.mean(hits == 0))
 
 
 def share_always_solved(n: ArrayLike, c: ArrayLike) -> float:
-    """Return the share of problems that every sample solved: together with `none_solved`, groups without a training signal."""
-    totals, hits = _checked_counts(n, c)
+    """Return the share of problems that every sample solved; these and those never solved give no training signal."""
+    totals, hits = check_counts(n, c)
     return float(np.mean(hits == totals))
 
 
@@ -90,7 +96,8 @@ def as_sample_sizes(k: ArrayLike, n: ArrayLike) -> IntArray:
     return sizes
 
 
-def _checked_counts(n: ArrayLike, c: ArrayLike) -> tuple[IntArray, IntArray]:
+def check_counts(n: ArrayLike, c: ArrayLike) -> tuple[IntArray, IntArray]:
+    """Return n and c as integers of one shape; refuse empty ones and any without 0 <= c <= n, n >= 1."""
     try:
         totals, hits = np.broadcast_arrays(as_integers(n, "n"), as_integers(c, "c"))
     except ValueError as error:
@@ -109,23 +116,24 @@ def _checked_counts(n: ArrayLike, c: ArrayLike) -> tuple[IntArray, IntArray]:
     return totals, hits
 
 
-def _pair_codes(totals: IntArray, hits: IntArray) -> IntArray:
+def encode_pairs(totals: IntArray, hits: IntArray) -> IntArray:
     """One number for each (n, c), so that equal problems are computed once."""
     codes: IntArray = totals * (hits.max() + 1) + hits
     return codes.ravel()
 
 
-def _from_codes(codes: IntArray, hits: IntArray) -> tuple[IntArray, IntArray]:
+def decode_pairs(codes: IntArray, hits: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the (n, c) of each code."""
     totals, found = np.divmod(codes, hits.max() + 1)
     return totals, found
 
 
-def _parts(pairs: IntArray, sizes: IntArray) -> list[IntArray]:
+def _split_pairs(pairs: IntArray, sizes: IntArray) -> list[IntArray]:
     rows = max(1, _MAX_TABLE_CELLS // int(sizes.max()))
     return [pairs[start : start + rows] for start in range(0, pairs.size, rows)]
 
 
-def _pass_table(totals: IntArray, hits: IntArray, sizes: IntArray) -> FloatArray:
+def pass_table(totals: IntArray, hits: IntArray, sizes: IntArray) -> FloatArray:
     """[pairs, k] pass@k; the running sum over draws gives every k in one pass."""
     left = totals[:, None] - np.arange(sizes.max())
     # Once fewer than c wrong-or-right samples are left the next draw is right for certain: log 0, pass 1.
@@ -137,11 +145,11 @@ def _pass_table(totals: IntArray, hits: IntArray, sizes: IntArray) -> FloatArray
 
 MAX_CONCENTRATION = 1e6
 """Largest alpha + beta allowed: a Beta this narrow is a single success rate to six digits."""
-_LOG_FLOOR = -10.0
+_MIN_LOG_PARAMETER = -10.0
 # Smallest ln alpha and ln beta: with 5e-5 a Beta is all but two spikes at 0 and 1.
-_LOGIT_REACH = 12.0
+_MAX_LOGIT = 12.0
 # Largest |logit| of the share of impossible problems: 6e-6 is as good as none.
-_ITERATIONS = 100
+_MAX_ITERATIONS = 100
 
 Objective: TypeAlias = Callable[[FloatArray, npt.NDArray[np.intp]], tuple[FloatArray, FloatArray, FloatArray]]
 """Parameters (rows x parameters) and which rows they belong to -> value, gradient, Hessian of each row."""
@@ -149,7 +157,7 @@ Objective: TypeAlias = Callable[[FloatArray, npt.NDArray[np.intp]], tuple[FloatA
 
 @dataclass(frozen=True)
 class ProblemCounts:
-    """How many problems of each data set have more than j successes, failures and samples, and how many have no success at all."""
+    """How many problems of each data set have more than j successes, failures and samples, and how many no success."""
 
     successes: FloatArray
     """Data sets x j: problems with more than j successes."""
@@ -158,8 +166,8 @@ class ProblemCounts:
     samples: FloatArray
     """Data sets x j: problems with more than j samples."""
     unsolved: FloatArray
-    """Data sets x distinct sample numbers: problems without success at that many samples (only where these are told
-    apart).
+    """Data sets x distinct sample numbers: problems without success at that many samples (only where these are
+    kept apart).
     """
     unsolved_samples: IntArray
     """The distinct sample numbers of unsolved problems."""
@@ -167,17 +175,17 @@ class ProblemCounts:
     """Problems with a success, per data set."""
 
 
-def count_problems(
+def count_exceedances(
     samples: FloatArray, correct: FloatArray, weights: FloatArray, *, unsolved_apart: bool
 ) -> ProblemCounts:
-    """Count problems for each row of weights (data sets x problems); with ``unsolved_apart`` problems without success go separately."""
+    """Count problems for each row of weights (data sets x problems), optionally those never solved apart."""
     zero = (correct == 0) & unsolved_apart
     numbers = np.unique(samples[zero]).astype(np.int64)
     rest = weights[:, ~zero]
     return ProblemCounts(
-        successes=rest @ _more_than(correct[~zero]),
-        failures=rest @ _more_than((samples - correct)[~zero]),
-        samples=rest @ _more_than(samples[~zero]),
+        successes=rest @ _exceedances(correct[~zero]),
+        failures=rest @ _exceedances((samples - correct)[~zero]),
+        samples=rest @ _exceedances(samples[~zero]),
         unsolved=weights[:, zero] @ (samples[zero][:, None] == numbers).astype(np.float64),
         unsolved_samples=numbers,
         solved=rest.sum(axis=1),
@@ -189,14 +197,14 @@ def beta_objective(tallies: ProblemCounts) -> Objective:
 
     def evaluate(parameters: FloatArray, rows: npt.NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
         alpha, beta = np.exp(parameters[:, 0]), np.exp(parameters[:, 1])
-        up = _rising(alpha, tallies.successes[rows])
-        down = _rising(beta, tallies.failures[rows])
-        both = _rising(alpha + beta, tallies.samples[rows])
+        up = _log_rising_factorial(alpha, tallies.successes[rows])
+        down = _log_rising_factorial(beta, tallies.failures[rows])
+        both = _log_rising_factorial(alpha + beta, tallies.samples[rows])
         gradient = np.stack([up[1] - both[1], down[1] - both[1]], axis=1)
         hessian = np.stack(
             [np.stack([up[2] - both[2], -both[2]], axis=1), np.stack([-both[2], down[2] - both[2]], axis=1)], axis=2
         )
-        return up[0] + down[0] - both[0], *_in_logs(gradient, hessian, np.stack([alpha, beta], axis=1))
+        return up[0] + down[0] - both[0], *_to_log_scale(gradient, hessian, np.stack([alpha, beta], axis=1))
 
     return evaluate
 
@@ -209,7 +217,7 @@ def zero_inflated_objective(tallies: ProblemCounts) -> Objective:
         value, gradient, hessian = plain(parameters[:, :2], rows)
         share = 1 / (1 + np.exp(-parameters[:, 2]))
         solved = tallies.solved[rows]
-        extra = _unsolved_terms(parameters, share, tallies.unsolved[rows], tallies.unsolved_samples)
+        extra = _never_solved_terms(parameters, share, tallies.unsolved[rows], tallies.unsolved_samples)
         full_gradient = np.concatenate([gradient, (-solved * share)[:, None]], axis=1) + extra[1]
         full_hessian = np.zeros((len(share), 3, 3))
         full_hessian[:, :2, :2] = hessian
@@ -225,12 +233,12 @@ def maximise(objective: Objective, start: FloatArray) -> tuple[FloatArray, Float
     Curvatures are taken by absolute value, so a step always points uphill; damping grows where a step failed. Rows stop
     by themselves once they gain less than 1e-10 relative.
     """
-    found = _allowed(start)
+    found = clip_parameters(start)
     value, gradient, hessian = objective(found, np.arange(len(start)))
     damping = np.full(len(start), 1e-3)
     active = np.arange(len(start))
-    for _ in range(_ITERATIONS):
-        trial = _allowed(found[active] + _uphill(gradient[active], hessian[active], damping[active]))
+    for _ in range(_MAX_ITERATIONS):
+        trial = clip_parameters(found[active] + newton_step(gradient[active], hessian[active], damping[active]))
         new_value, new_gradient, new_hessian = objective(trial, active)
         gain = new_value - value[active]
         better = gain >= 0
@@ -250,26 +258,26 @@ def maximise(objective: Objective, start: FloatArray) -> tuple[FloatArray, Float
 
 
 def log_failure(alpha: FloatArray, beta: FloatArray, ks: FloatArray) -> FloatArray:
-    """Log of the mean chance that k samples all fail when success rates follow Beta(alpha, beta): ln B(a, b + k) - ln B(a, b)."""
+    """Return the log-chance that k samples all fail under Beta(alpha, beta): ln B(a, b + k) - ln B(a, b)."""
     from scipy.special import gammaln
 
     a, b = alpha[:, None], beta[:, None]
     return np.asarray(gammaln(b + ks) - gammaln(b) - (gammaln(a + b + ks) - gammaln(a + b)))
 
 
-def _more_than(counts: FloatArray) -> FloatArray:
+def _exceedances(counts: FloatArray) -> FloatArray:
     top = int(counts.max(initial=0.0))
     return (counts[:, None] > np.arange(top)).astype(np.float64)
 
 
-def _rising(base: FloatArray, tallies: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _log_rising_factorial(base: FloatArray, tallies: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Sum of tallies times ln(base + j), and its first two derivatives in base."""
     inverse = 1 / (base[:, None] + np.arange(tallies.shape[1]))
     weighted = tallies * inverse
     return -(tallies * np.log(inverse)).sum(axis=1), weighted.sum(axis=1), -(weighted * inverse).sum(axis=1)
 
 
-def _in_logs(gradient: FloatArray, hessian: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _to_log_scale(gradient: FloatArray, hessian: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Turn derivatives into those with respect to the logs of the parameters."""
     logged = values * gradient
     curved = hessian * values[:, :, None] * values[:, None, :]
@@ -277,13 +285,13 @@ def _in_logs(gradient: FloatArray, hessian: FloatArray, values: FloatArray) -> t
     return logged, curved
 
 
-def _unsolved_terms(
+def _never_solved_terms(
     parameters: FloatArray, share: FloatArray, counts: FloatArray, numbers: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Log-likelihood, gradient and Hessian of problems without success: impossible, or merely unlucky."""
     if len(numbers) == 0:
         return np.zeros(len(share)), np.zeros((len(share), 3)), np.zeros((len(share), 3, 3))
-    unlucky, slope, curve = _unlucky(np.exp(parameters[:, :2]), numbers)
+    unlucky, slope, curve = _log_no_success(np.exp(parameters[:, :2]), numbers)
     chance = np.exp(unlucky)
     mixed = share[:, None] + (1 - share[:, None]) * chance
     possible = (1 - share[:, None]) * chance / mixed
@@ -303,23 +311,29 @@ def _unsolved_terms(
     )
 
 
-def _unlucky(values: FloatArray, numbers: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Log-chance of no success in each number of samples, with derivatives in (ln alpha, ln beta): rows x numbers (x 2 (x 2))."""
+def _log_no_success(values: FloatArray, numbers: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the log-chance of no success in each number of samples, with derivatives in (ln alpha, ln beta).
+
+    Shapes: rows x numbers (x 2 (x 2)).
+    """
     steps = np.arange(int(numbers.max()))
     one, both = 1 / (values[:, 1:] + steps), 1 / (values.sum(axis=1, keepdims=True) + steps)
 
-    def summed(terms: FloatArray) -> FloatArray:
+    def cumulate(terms: FloatArray) -> FloatArray:
         return np.asarray(np.cumsum(terms, axis=1)[:, numbers - 1])
 
-    slope = np.stack([summed(-both), summed(one - both)], axis=-1)
-    cross = summed(both**2)
-    curve = np.stack([np.stack([cross, cross], axis=-1), np.stack([cross, summed(both**2 - one**2)], axis=-1)], axis=-1)
+    slope = np.stack([cumulate(-both), cumulate(one - both)], axis=-1)
+    cross = cumulate(both**2)
+    curve = np.stack(
+        [np.stack([cross, cross], axis=-1), np.stack([cross, cumulate(both**2 - one**2)], axis=-1)], axis=-1
+    )
     flat_slope, flat_curve = slope.reshape(-1, 2), curve.reshape(-1, 2, 2)
-    logged, curved = _in_logs(flat_slope, flat_curve, np.repeat(values, len(numbers), axis=0))
-    return summed(np.log(both) - np.log(one)), logged.reshape(slope.shape), curved.reshape(curve.shape)
+    logged, curved = _to_log_scale(flat_slope, flat_curve, np.repeat(values, len(numbers), axis=0))
+    return cumulate(np.log(both) - np.log(one)), logged.reshape(slope.shape), curved.reshape(curve.shape)
 
 
-def _uphill(gradient: FloatArray, hessian: FloatArray, damping: FloatArray) -> FloatArray:
+def newton_step(gradient: FloatArray, hessian: FloatArray, damping: FloatArray) -> FloatArray:
+    """Return a damped Newton step that points uphill, at most 2 in each parameter."""
     bends, axes = np.linalg.eigh(hessian)
     size = np.abs(bends)
     size = size + damping[:, None] * size.max(axis=1, keepdims=True) + 1e-12
@@ -327,13 +341,14 @@ def _uphill(gradient: FloatArray, hessian: FloatArray, damping: FloatArray) -> F
     return np.asarray(np.clip(np.einsum("rij,rj->ri", axes, along), -2.0, 2.0))
 
 
-def _allowed(parameters: FloatArray) -> FloatArray:
+def clip_parameters(parameters: FloatArray) -> FloatArray:
+    """Clip parameters to the range in which the likelihood is computed."""
     kept = parameters.copy()
-    kept[:, :2] = np.clip(kept[:, :2], _LOG_FLOOR, math.log(MAX_CONCENTRATION))
+    kept[:, :2] = np.clip(kept[:, :2], _MIN_LOG_PARAMETER, math.log(MAX_CONCENTRATION))
     over = np.logaddexp(kept[:, 0], kept[:, 1]) - math.log(MAX_CONCENTRATION)
     kept[:, :2] -= np.maximum(over, 0.0)[:, None]
-    kept[:, :2] = np.maximum(kept[:, :2], _LOG_FLOOR)
-    kept[:, 2:] = np.clip(kept[:, 2:], -_LOGIT_REACH, _LOGIT_REACH)
+    kept[:, :2] = np.maximum(kept[:, :2], _MIN_LOG_PARAMETER)
+    kept[:, 2:] = np.clip(kept[:, 2:], -_MAX_LOGIT, _MAX_LOGIT)
     return kept
 
 
@@ -341,7 +356,7 @@ _CLEAR_GAIN = 1.353
 # Log-likelihood gain at which a share of impossible problems is significant at 5 %: 2 * gain is half a point mass at 0
 # and half
 # chi-squared with one degree of freedom when the share is truly 0 (Self and Liang 1987), whose 95 % point is 2.706.
-_TIE = 1e-6
+_TIE_TOLERANCE = 1e-6
 # Log-likelihoods closer than this are equal: the simpler description is taken.
 _MAX_REFIT_CELLS = 2_000_000
 # Numbers in one working array while refitting.
@@ -362,7 +377,7 @@ class BetaFit:
 
     @property
     def is_overdispersed(self) -> bool:
-        """False when problems differ no more than chance would make them: then all share one success rate, alpha / (alpha + beta)."""
+        """False when problems differ no more than by chance: then all share the success rate alpha / (alpha + beta)."""
         return self.alpha + self.beta < 0.99 * MAX_CONCENTRATION
 
     def pass_at_k(self, ks: npt.ArrayLike) -> FloatArray:
@@ -424,7 +439,7 @@ def extrapolate_pass_at_k(
     level: float = 0.95,
     seed: int = 0,
 ) -> Extrapolation:
-    """Predict pass@k beyond the samples drawn, from ``correct[i]`` right of ``samples[i]`` on problem i (numbers may differ).
+    """Predict pass@k beyond the samples drawn, from ``correct[i]`` right of ``samples[i]`` on problem i.
 
     Beta-binomial maximum likelihood (Kazdan et al., arXiv 2510.05197), once plain and once with a share of impossible
     problems; intervals refit resampled problems. The literature uses 32 samples per problem. Both fits rest on the
@@ -434,8 +449,8 @@ def extrapolate_pass_at_k(
     """
     drawn, right = _check_fit_counts(samples, correct)
     counts = as_counts(np.atleast_1d(as_floats(ks, "ks")), "ks")
-    plain, inflated = _fit(drawn, right, np.ones((1, len(drawn))), None)
-    refits = [_fit(drawn, right, weights, inflated) for weights in _resamples(drawn, replicates, seed)]
+    plain, inflated = fit_both(drawn, right, np.ones((1, len(drawn))), None)
+    refits = [fit_both(drawn, right, weights, inflated) for weights in _resample_weights(drawn, replicates, seed)]
     plain_draws, inflated_draws = (np.concatenate([pair[kind] for pair in refits]) for kind in (0, 1))
     beta, zero_inflated = BetaFit(*plain[0].tolist()), BetaFit(*inflated[0].tolist())
 
@@ -445,10 +460,10 @@ def extrapolate_pass_at_k(
     return Extrapolation(
         ks=tuple(counts.astype(int).tolist()),
         beta=beta,
-        beta_pass=tuple(map(interval, beta.pass_at_k(counts).tolist(), _predict(plain_draws, counts).T)),
+        beta_pass=tuple(map(interval, beta.pass_at_k(counts).tolist(), predict_pass(plain_draws, counts).T)),
         zero_inflated=zero_inflated,
         zero_inflated_pass=tuple(
-            map(interval, zero_inflated.pass_at_k(counts).tolist(), _predict(inflated_draws, counts).T)
+            map(interval, zero_inflated.pass_at_k(counts).tolist(), predict_pass(inflated_draws, counts).T)
         ),
         zero_share=interval(zero_inflated.zero_share, inflated_draws[:, 2]),
         problems=len(drawn),
@@ -471,35 +486,38 @@ def _check_fit_counts(samples: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[F
         )
     if drawn.max() < 2:
         raise MeasureError(
-            "Every problem has one sample: its success rate cannot be told from luck.",
+            "Every problem has one sample: its success rate and luck cannot be separated.",
             "Draw several samples per problem.",
         )
     if right.sum() in (0, drawn.sum()):
         outcome = "No sample" if right.sum() == 0 else "Every sample"
         raise MeasureError(
-            f"{outcome} of {int(drawn.sum())} succeeded: there is no curve to carry on.",
+            f"{outcome} of {int(drawn.sum())} succeeded: there is no curve to extrapolate.",
             "Draw more samples, or change the problems.",
         )
     return drawn, right
 
 
-def _resamples(drawn: FloatArray, replicates: int, seed: int) -> Iterator[FloatArray]:
+def _resample_weights(drawn: FloatArray, replicates: int, seed: int) -> Iterator[FloatArray]:
     """Resampled problem counts, cut so that a slice's working arrays (resamples x samples) stay small."""
     rows = max(1, int(_MAX_REFIT_CELLS // drawn.max()))
     for counts in resample_counts(len(drawn), replicates, seed):
         yield from (counts[first : first + rows] for first in range(0, len(counts), rows))
 
 
-def _fit(
+def fit_both(
     drawn: FloatArray, right: FloatArray, weights: FloatArray, near: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Plain and zero-inflated fits of each row of weights, starting near known ones: rows of (alpha, beta, share, log-likelihood)."""
+    """Return plain and zero-inflated fits of each row of weights: rows of (alpha, beta, share, log-likelihood).
+
+    ``near`` is a known fit to start from.
+    """
     rows = len(weights)
     first = np.zeros((rows, 2)) if near is None else np.tile(np.log(near[:, :2]), (rows, 1))
-    plain = _climb(beta_objective(count_problems(drawn, right, weights, unsolved_apart=False)), first)
+    plain = climb(beta_objective(count_exceedances(drawn, right, weights, unsolved_apart=False)), first)
     if not np.any(right == 0):
         return plain, plain
-    objective = zero_inflated_objective(count_problems(drawn, right, weights, unsolved_apart=True))
+    objective = zero_inflated_objective(count_exceedances(drawn, right, weights, unsolved_apart=True))
     unsolved = float(np.mean(right == 0))
     starts = [
         (first, 0.5 * unsolved),
@@ -509,26 +527,26 @@ def _fit(
     # The likelihood may have two hills: few impossible problems and many hard ones, or the other way round.
     found = [
         plain,
-        *(_climb(objective, np.column_stack([begin, np.full(rows, _logit(share))])) for begin, share in starts),
+        *(
+            climb(objective, np.column_stack([begin, np.full(rows, math.log(share / (1 - share)))]))
+            for begin, share in starts
+        ),
     ]
-    best = np.argmax(np.stack([fit[:, 3] - (0 if fit is plain else _TIE) for fit in found]), axis=0)
+    best = np.argmax(np.stack([fit[:, 3] - (0 if fit is plain else _TIE_TOLERANCE) for fit in found]), axis=0)
     return plain, np.stack(found)[best, np.arange(rows)]
 
 
-def _climb(objective: Objective, start: FloatArray) -> FloatArray:
-    """Maximise, then take the single success rate instead wherever it is as likely: rows of (alpha, beta, share, log-likelihood)."""
+def climb(objective: Objective, start: FloatArray) -> FloatArray:
+    """Maximise, then take the single success rate wherever it is as likely; rows as those of `fit_both`."""
     found, value = maximise(objective, start)
     narrow = found.copy()
     narrow[:, :2] += (math.log(MAX_CONCENTRATION) - np.logaddexp(found[:, 0], found[:, 1]))[:, None]
     narrow_value = objective(narrow, np.arange(len(found)))[0]
-    found = np.where((narrow_value >= value - _TIE)[:, None], narrow, found)
+    found = np.where((narrow_value >= value - _TIE_TOLERANCE)[:, None], narrow, found)
     share = 1 / (1 + np.exp(-found[:, 2])) if found.shape[1] > 2 else np.zeros(len(found))
     return np.column_stack([np.exp(found[:, :2]), share, np.maximum(value, narrow_value)])
 
 
-def _logit(share: float) -> float:
-    return math.log(share / (1 - share))
-
-
-def _predict(fits: FloatArray, ks: FloatArray) -> FloatArray:
+def predict_pass(fits: FloatArray, ks: FloatArray) -> FloatArray:
+    """Return pass@k for each fit and k."""
     return -(1 - fits[:, 2:3]) * np.expm1(log_failure(fits[:, 0], fits[:, 1], ks))

@@ -1,4 +1,7 @@
-"""Series of a run cleaned for statistics, and the autocorrelated noise around their smooth course."""
+"""Logged series cleaned for statistics, the autocorrelated noise around their smooth course, and least-squares lines.
+
+Noise is described by its size and autocorrelation around the smooth curve that fits best; a line's errors allow for it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _END_LIMIT = 3.0
 # three.
 _NORMAL_MAD = 1.482602218505602
 # Standard deviation of a normal variable over its median absolute deviation.
-_LARGEST = 1e100
+_MAX_VALUE = 1e100
 # Beyond this squares overflow; a logged value this large is an overflow in the making.
 
 
@@ -47,7 +50,7 @@ class CleanSeries:
 
 
 def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> CleanSeries:
-    """Sort a series by step (repeats stay, in logged order) and leave out, counted, values that are not finite (or beyond 1e100)."""
+    """Sort a series by step (repeats stay, in logged order); drop and count values not finite or beyond 1e100."""
     at, kept = as_floats(steps, "steps"), as_floats(values, "values")
     if at.ndim != 1 or at.shape != kept.shape:
         raise MeasureError(
@@ -62,15 +65,15 @@ def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> CleanSeries:
         )
     good = is_usable(kept)
     order = np.argsort(at[good], kind="stable")
-    values_kept = np.where(np.abs(kept) < 1 / _LARGEST, 0.0, kept)[good][
+    values_kept = np.where(np.abs(kept) < 1 / _MAX_VALUE, 0.0, kept)[good][
         order
     ]  # squares of smaller ones are zero anyway
     return CleanSeries(at[good][order], values_kept, int(np.count_nonzero(~good)))
 
 
 def is_usable(values: FloatArray) -> BoolArray:
-    """Tell which values a series keeps: those that are finite and not beyond 1e100."""
-    return np.asarray(np.abs(values) < _LARGEST, dtype=np.bool_)
+    """Say which values a series keeps: those that are finite and not beyond 1e100."""
+    return np.asarray(np.abs(values) < _MAX_VALUE, dtype=np.bool_)
 
 
 def subsample(series: CleanSeries, max_points: int) -> CleanSeries:
@@ -85,7 +88,10 @@ def subsample(series: CleanSeries, max_points: int) -> CleanSeries:
 
 
 def robust_sd(values: FloatArray) -> float:
-    """Estimate the standard deviation from the median absolute deviation (the mean one where most values are equal); NaN of nothing."""
+    """Estimate the standard deviation from the median absolute deviation; NaN of nothing.
+
+    Where most values are equal, the mean absolute deviation is used.
+    """
     if not len(values):
         return math.nan
     away = np.abs(values - np.median(values))
@@ -93,13 +99,15 @@ def robust_sd(values: FloatArray) -> float:
 
 
 def sorted_medians(ordered: FloatArray) -> FloatArray:
-    """Return the median of each row of finite numbers that are in order: numpy sorts long rows faster than it looks for their middle."""
+    """Return the median of each row of sorted finite numbers; numpy sorts long rows faster than it finds medians."""
     count = ordered.shape[-1]
     return np.asarray((ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2, dtype=np.float64)
 
 
 def winsorize(values: FloatArray) -> FloatArray:
-    """Pull spikes in to four robust standard deviations from the running median of seven points; levels, jumps and slopes stay.
+    """Pull spikes in to four robust standard deviations from the running median of seven points.
+
+    Levels, jumps and slopes stay.
 
     Within three points of either end there is no running median; a point there may leave the range of its inner
     neighbours by at most three times that range, which a smooth curve hardly exceeds. Fewer than seven points are left
@@ -110,21 +118,22 @@ def winsorize(values: FloatArray) -> FloatArray:
     half, calm = _SPIKE_WINDOW // 2, values.copy()
     middle = sorted_medians(np.sort(sliding_window_view(values, _SPIKE_WINDOW)))
     away = values[half:-half] - middle
-    reach = _SPIKE_LIMIT * _NORMAL_MAD * _typical_distance(away)
+    reach = _SPIKE_LIMIT * _NORMAL_MAD * typical_distance(away)
     calm[half:-half] = middle + np.clip(away, -reach, reach)
-    calm[:half] = [_within_neighbours(values[:_SPIKE_WINDOW], place) for place in range(half)]
-    calm[-half:] = [_within_neighbours(values[-_SPIKE_WINDOW:], place) for place in range(half + 1, _SPIKE_WINDOW)]
+    calm[:half] = [_clip_to_neighbours(values[:_SPIKE_WINDOW], place) for place in range(half)]
+    calm[-half:] = [_clip_to_neighbours(values[-_SPIKE_WINDOW:], place) for place in range(half + 1, _SPIKE_WINDOW)]
     return calm
 
 
-def _typical_distance(away: FloatArray) -> float:
+def typical_distance(away: FloatArray) -> float:
     # Smooth stretches lie exactly on their running median; where most points do, the others set the measure.
+    """Return the median distance from the running median; of the points off it where most lie exactly on it."""
     distance = np.abs(away)
     off = distance[distance > 1e-9 * distance.max()]
     return float(np.median(distance if 2 * len(off) > len(distance) else off)) if len(off) else 0.0
 
 
-def _within_neighbours(window: FloatArray, place: int) -> float:
+def _clip_to_neighbours(window: FloatArray, place: int) -> float:
     # Inner four of the six: one of them may be wild itself.
     inner = np.sort(np.delete(window, place))[1:-1]
     low, high = float(inner[0]), float(inner[-1])
@@ -132,13 +141,13 @@ def _within_neighbours(window: FloatArray, place: int) -> float:
     return min(max(float(window[place]), low - reach), high + reach)
 
 
-_MOST_AUTOCORRELATION = 0.95
-# Beyond this a sluggish wander and a trend cannot be told apart on a few hundred points.
-_LEAST_LEFT = 0.2
+_MAX_AUTOCORRELATION = 0.95
+# Beyond this a slow random walk and a trend look alike on a few hundred points.
+_MIN_VARIANCE_LEFT = 0.2
 # Share of the variance a curve is trusted to leave; below it the correction would divide by nearly nothing.
-_BENT_POINTS = 14
+_MIN_BENT_POINTS = 14
 # Fewest points on which a bent curve is tried besides the line; on fewer, noise bends as much as curves do.
-_KNOTTED_POINTS = 24
+_MIN_KNOTTED_POINTS = 24
 # Fewest points on which a line with two knots is tried; with four knots half as many again.
 _RATES = (2, 4, 8, 16)
 # Decay rates tried, per length of the series: from hardly bent to over in its first sixth.
@@ -167,11 +176,11 @@ class Noise:
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Effective points less the two of a line, at least 2: the noise was itself estimated, so intervals use Student's t."""
+        """Effective points less the two of a line, at least 2; the noise is estimated, so intervals use Student's t."""
         return max(self.effective_points - 2, 2.0)
 
     @property
-    def rounding_error(self) -> float:
+    def float_error(self) -> float:
         """What arithmetic alone makes of a series without noise: differences up to this are none."""
         return 1e-9 * float(np.max(np.abs(self.curve)))
 
@@ -196,16 +205,16 @@ def estimate_noise(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
 
     The curves tried are a line, a parabola, exponential approaches and departures, passages from one level to another,
     and lines with knots. The choice is by
-    BIC on what each point adds to its predecessor, so that sluggish noise does not pass for shape. ``jumps_at`` lists
+    BIC on what each point adds to its predecessor, so autocorrelated noise does not pass for shape. ``jumps_at`` lists
     indices from which on the level may be another. Misleads when the noise is a slow wander: that looks like shape.
     """
     if len(values) < 4:
         raise MeasureError(
-            f"Noise cannot be told from trend on {len(values)} points; at least 4 needed.", "Log more steps."
+            f"Noise and trend cannot be separated on {len(values)} points; at least 4 needed.", "Log more steps."
         )
     calm = winsorize(values)
-    fits = [(shape, shape.basis @ (shape.basis.T @ calm)) for shape in _shapes(len(values), jumps_at)]
-    shape, curve = min(fits, key=lambda fit: _bic(calm - fit[1], fit[0]))
+    fits = [(shape, shape.basis @ (shape.basis.T @ calm)) for shape in _candidate_shapes(len(values), jumps_at)]
+    shape, curve = min(fits, key=lambda fit: shape_bic(calm - fit[1], fit[0]))
     return noise_from_residuals(calm - curve, shape.parameters, curve)
 
 
@@ -223,14 +232,14 @@ def noise_from_residuals(residuals: FloatArray, parameters: int, curve: FloatArr
     if power <= n * rounding**2:
         return Noise(curve, np.zeros(n), 0.0, 0.0)
     raw = float(residuals[1:] @ residuals[:-1]) / power
-    corrected = (raw + parameters / n) / max(1 - (parameters + 2) / n, _LEAST_LEFT)
-    rho = min(max(corrected, 0.0), _MOST_AUTOCORRELATION)
-    left = max(1 - parameters * (1 + rho) / (1 - rho) / n, _LEAST_LEFT)
+    corrected = (raw + parameters / n) / max(1 - (parameters + 2) / n, _MIN_VARIANCE_LEFT)
+    rho = min(max(corrected, 0.0), _MAX_AUTOCORRELATION)
+    left = max(1 - parameters * (1 + rho) / (1 - rho) / n, _MIN_VARIANCE_LEFT)
     return Noise(curve, residuals, math.sqrt(power / n / left), rho)
 
 
 def resample_windows(noise: Noise, points: int, replicates: int, rng: np.random.Generator) -> FloatArray:
-    """Draw windows of noise, one a row, by the moving-block bootstrap, at the noise's corrected size and sluggishness.
+    """Draw windows of noise, one a row, by the moving-block bootstrap, at the noise's corrected size and autocorrelation.
 
     Block lengths follow the n^(1/3) rule for first-order autoregressive noise (Carlstein 1986). Cutting into blocks and
     fitting a curve both lose autocorrelation, so the draws are scaled by the standard deviation of a window's mean with
@@ -243,8 +252,8 @@ def resample_windows(noise: Noise, points: int, replicates: int, rng: np.random.
     centred = noise.residuals - noise.residuals.mean()
     power = float(centred @ centred)
     raw = max(float(centred[1:] @ centred[:-1]) / power, 0.0)
-    lost = power / n * _variance_of_mean(raw, points, block)
-    blocks = sliding_window_view(centred * noise.sd * math.sqrt(_variance_of_mean(rho, points) / lost), block)
+    lost = power / n * variance_of_mean(raw, points, block)
+    blocks = sliding_window_view(centred * noise.sd * math.sqrt(variance_of_mean(rho, points) / lost), block)
     chained = blocks[rng.integers(0, n - block + 1, (replicates, points // block + 2))].reshape(replicates, -1)
     return np.asarray(
         sliding_window_view(chained, points, axis=1)[np.arange(replicates), rng.integers(0, block, replicates)],
@@ -252,9 +261,10 @@ def resample_windows(noise: Noise, points: int, replicates: int, rng: np.random.
     )
 
 
-def _variance_of_mean(rho: float, points: int, block: float = math.inf) -> float:
+def variance_of_mean(rho: float, points: int, block: float = math.inf) -> float:
     # Of a mean of neighbouring points, over that of as many independent ones; pairs in different blocks are
     # independent.
+    """Return the variance of a mean of neighbouring points over that of as many independent ones."""
     lag = np.arange(1, points)
     return float(1 + 2 * np.sum((1 - lag / points) * np.clip(1 - lag / block, 0, None) * rho**lag))
 
@@ -266,35 +276,37 @@ class _Shape:
     basis: FloatArray
 
 
-def _bic(residuals: FloatArray, shape: _Shape) -> float:
+def shape_bic(residuals: FloatArray, shape: _Shape) -> float:
+    """Return the extended BIC of a shape, on what each point adds to its predecessor."""
     n, power = len(residuals), float(residuals @ residuals)
-    raw = min(max(float(residuals[1:] @ residuals[:-1]) / power, 0.0), _MOST_AUTOCORRELATION) if power else 0.0
+    raw = min(max(float(residuals[1:] @ residuals[:-1]) / power, 0.0), _MAX_AUTOCORRELATION) if power else 0.0
     news = residuals[1:] - raw * residuals[:-1]
     # A bent shape was picked among many and pays for that (extended BIC), or short noise would often pass for a bend.
-    price = shape.parameters * math.log(n) + (2 * math.log(_bent_shapes(n)) if shape.bent else 0.0)
+    price = shape.parameters * math.log(n) + (2 * math.log(count_bent_shapes(n)) if shape.bent else 0.0)
     return n * math.log(float(np.mean(news**2)) + 1e-300) + price
 
 
-def _passage(distance: FloatArray) -> list[FloatArray]:
+def s_curve(distance: FloatArray) -> list[FloatArray]:
     """Return an S-shaped curve, and how it changes when its middle is moved and when it is made wider."""
     level = np.tanh(distance / 2)
     return [level, 1 - level**2, distance * (1 - level**2)]
 
 
-def _bent_shapes(n: int) -> int:
-    return 1 + 2 * len(_RATES) + (len(_TURNS) * len(_TURN_WIDTHS) if n >= _KNOTTED_POINTS else 0)
+def count_bent_shapes(n: int) -> int:
+    """Count the bent shapes that are tried on so many points."""
+    return 1 + 2 * len(_RATES) + (len(_TURNS) * len(_TURN_WIDTHS) if n >= _MIN_KNOTTED_POINTS else 0)
 
 
 @lru_cache(maxsize=8)
-def _shapes(n: int, jumps_at: tuple[int, ...]) -> tuple[_Shape, ...]:
+def _candidate_shapes(n: int, jumps_at: tuple[int, ...]) -> tuple[_Shape, ...]:
     t, jumps = np.linspace(0, 1, n), [np.arange(n) >= at for at in jumps_at]
     columns: list[tuple[int, list[FloatArray]]] = [(2, [t])]
-    if n >= _BENT_POINTS:
+    if n >= _MIN_BENT_POINTS:
         columns += [(3, [t, t**2])] + [(3, [np.exp(-rate * side)]) for rate in _RATES for side in (t, 1 - t)]
-    if n >= _KNOTTED_POINTS:
-        columns += [(5, _passage((t - middle) / width)) for middle in _TURNS for width in _TURN_WIDTHS]
+    if n >= _MIN_KNOTTED_POINTS:
+        columns += [(5, s_curve((t - middle) / width)) for middle in _TURNS for width in _TURN_WIDTHS]
         columns += [(4, [t, *(np.maximum(t - knot, 0) for knot in (0.25, 0.5))])]
-    if n >= _KNOTTED_POINTS * 3 // 2:
+    if n >= _MIN_KNOTTED_POINTS * 3 // 2:
         columns += [(6, [t, *(np.maximum(t - knot, 0) for knot in (0.125, 0.25, 0.5, 0.75))])]
     bases = ((count, np.linalg.qr(np.column_stack([np.ones(n), *jumps, *made]))[0]) for count, made in columns)
     return tuple(_Shape(count + len(jumps), count > 2, basis) for count, basis in bases)
@@ -329,7 +341,7 @@ class Line:
         return self._interval(self.slope, self.noise.weighted_sd(away / float(away @ away)), level)
 
     def mean_error(self, x: FloatArray, y: FloatArray, level: float) -> Interval:
-        """Average how far later points lie above the line, with the interval that the line's and their own noise make."""
+        """Average how far later points lie above the line; its interval allows for their noise and the line's."""
         line = self.value_at(float(x.mean()), level)
         own = self.noise.quantile(level) * self.noise.weighted_sd(np.full(len(x), 1 / len(x)))
         miss, reach = float(np.mean(y - self.predict(x))), math.hypot(line.high - line.value, own)
@@ -349,7 +361,7 @@ class Line:
 
 
 def is_varying(x: FloatArray) -> bool:
-    """Tell whether values differ by more than rounding, so that a line over them has a slope."""
+    """Say whether values differ by more than rounding: then a line over them has a slope."""
     return len(x) > 1 and float(np.ptp(x)) > 1e-12 * float(np.max(np.abs(x)))
 
 

@@ -24,16 +24,18 @@ from breadth.measure.answers import answer_key, is_prose
 
 _SECONDS_TO_START = 60.0
 """Importing sympy takes a second on an idle machine; a loaded one may take many."""
-_MOST_MEMORY = 2 << 30
+_MAX_MEMORY = 2 << 30
 """Bytes of address space of the worker, where the system can limit it."""
-_REMEMBERED = 1 << 16
-"""Comparisons kept, so that the same two answers are compared once over many problems."""
+_MAX_REMEMBERED = 1 << 16
+"""Comparisons kept: the same two answers are compared once over many problems."""
 _PROBE = "7"
 """An answer any other can be compared with at once: what hangs against it hangs against everything."""
 
 
 class SymbolicEquivalence:
-    r"""Say whether two answers are mathematically equal: ``with SymbolicEquivalence() as equal: equal(r"\sqrt{8}", r"2\sqrt{2}")``.
+    r"""Say whether two answers are mathematically equal.
+
+    ``with SymbolicEquivalence() as equal: equal(r"\sqrt{8}", r"2\sqrt{2}")``
 
     math-verify's test is not symmetric (an inequality equals an interval only in one order, an equation its right-hand
     side only in the other), so two answers are equal if it says so in either order; `grade` keeps the order. Equal keys
@@ -62,7 +64,7 @@ class SymbolicEquivalence:
         self._lock = Lock()
         self._worker: subprocess.Popen[str] | None = None
         self._open = False
-        self._judged = lru_cache(maxsize=_REMEMBERED)(self._judge)
+        self._remembered = lru_cache(maxsize=_MAX_REMEMBERED)(self._compare)
 
     def __enter__(self) -> Self:
         self._open = True
@@ -90,12 +92,12 @@ class SymbolicEquivalence:
             return False
         if keys[0] == keys[1]:
             return True
-        if not (_is_mathematical(left) and _is_mathematical(right)):
+        if not (is_mathematical(left) and is_mathematical(right)):
             return False
         with self._lock:
-            return self._judged(left, right, order)
+            return self._remembered(left, right, order)
 
-    def _judge(self, left: str, right: str, order: str) -> bool:
+    def _compare(self, left: str, right: str, order: str) -> bool:
         if self._hopeless & {left, right}:
             return False
         verdict, late = self._ask(left, right, order)
@@ -110,22 +112,22 @@ class SymbolicEquivalence:
         return bool(verdict)
 
     def _ask(self, left: str, right: str, order: str) -> tuple[bool | None, bool]:
-        """Put one question to the worker: its verdict, None when it did not live to answer, and whether it was late."""
-        reply, late = _exchange(self._started(), json.dumps([left, right, order]), self.seconds)
+        """Ask the worker once: its verdict, None when it died first, and whether it was late."""
+        reply, late = exchange(self._running_worker(), json.dumps([left, right, order]), self.seconds)
         if reply is None:
             self._stop()
             return None, late
         return bool(json.loads(reply)), late
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _running_worker(self) -> subprocess.Popen[str]:
         if not self._open:
             raise MeasureError(
                 "SymbolicEquivalence was used outside its with block.",
                 "Write: with SymbolicEquivalence() as equivalent: ...",
             )
         if self._worker is None:
-            self._worker = _start_worker()
-            if _exchange(self._worker, None, _SECONDS_TO_START)[0] is None:
+            self._worker = start_worker()
+            if exchange(self._worker, None, _SECONDS_TO_START)[0] is None:
                 self._stop()
                 raise MeasureError(
                     "The worker process for symbolic comparison did not start.",
@@ -139,11 +141,11 @@ class SymbolicEquivalence:
             return
         worker.kill()
         for pipe in (worker.stdin, worker.stdout):
-            _close(pipe)
+            _close_pipe(pipe)
         worker.wait()
 
 
-def _is_mathematical(answer: str) -> bool:
+def is_mathematical(answer: str) -> bool:
     """Words and unmatched braces would be read as something else than they are."""
     depth = 0
     for character in answer:
@@ -153,13 +155,14 @@ def _is_mathematical(answer: str) -> bool:
     return depth == 0 and not is_prose(answer)
 
 
-def _start_worker() -> subprocess.Popen[str]:
+def start_worker() -> subprocess.Popen[str]:
     # A fresh interpreter on purpose: multiprocessing would import the user's script again, or copy a process with
     # threads.
     # The command is fixed; answers travel through the pipe as JSON.
+    """Start the process that compares; answers travel through its pipes as JSON."""
     paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", "from breadth.measure.symbolic import _serve; _serve()"],
+        [sys.executable, "-P", "-c", "from breadth.measure.symbolic import serve_comparisons; serve_comparisons()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -169,7 +172,7 @@ def _start_worker() -> subprocess.Popen[str]:
     )
 
 
-def _exchange(worker: subprocess.Popen[str], line: str | None, seconds: float) -> tuple[str | None, bool]:
+def exchange(worker: subprocess.Popen[str], line: str | None, seconds: float) -> tuple[str | None, bool]:
     """Send a line, read one back; the second value says whether the worker was killed for being late."""
     late = Event()
 
@@ -193,7 +196,7 @@ def _exchange(worker: subprocess.Popen[str], line: str | None, seconds: float) -
     return (reply if reply.endswith("\n") and not late.is_set() else None), late.is_set()
 
 
-def _close(pipe: IO[str] | None) -> None:
+def _close_pipe(pipe: IO[str] | None) -> None:
     try:
         if pipe:
             pipe.close()
@@ -202,7 +205,7 @@ def _close(pipe: IO[str] | None) -> None:
         return
 
 
-def _serve() -> None:
+def serve_comparisons() -> None:
     """Answer comparisons from standard input until it ends: the worker's whole life."""
     # Whatever a library prints must not pass for a reply.
     replies, sys.stdout = sys.stdout, sys.stderr
@@ -210,19 +213,19 @@ def _serve() -> None:
     from math_verify import parse, verify
 
     @lru_cache(maxsize=256)
-    def parsed(answer: str) -> list[object]:
+    def parse_answer(answer: str) -> list[object]:
         # math-verify only reads LaTeX inside a math environment; a box is the one that takes any content.
         return list(parse(f"\\boxed{{{answer}}}", parsing_timeout=None))
 
     # Much of sympy loads at first use; that must not count against the first comparison's deadline.
-    verify(parsed("1 < x < 2"), parsed("(1, 2)"), timeout_seconds=None)
+    verify(parse_answer("1 < x < 2"), parse_answer("(1, 2)"), timeout_seconds=None)
     replies.write("ready\n")
     replies.flush()
     for line in sys.stdin:
         left, right, order = json.loads(line)
-        one, other = parsed(left), parsed(right)
-        same = verify(one, other, timeout_seconds=None) or (
-            order == "either" and verify(other, one, timeout_seconds=None)
+        first, second = parse_answer(left), parse_answer(right)
+        same = verify(first, second, timeout_seconds=None) or (
+            order == "either" and verify(second, first, timeout_seconds=None)
         )
         replies.write(json.dumps(bool(same)) + "\n")
         replies.flush()
@@ -232,7 +235,7 @@ def _limit_memory() -> None:
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
     except (ImportError, ValueError, OSError):
         # Windows has no such limit and macOS refuses it; the deadline remains.
         return

@@ -1,4 +1,8 @@
-"""Straight lines through noisy series: least squares with autocorrelated noise, and robust slopes of Theil and Sen."""
+"""Trends of short noisy series relative to the run's own start: rising, falling, flat, or cannot tell.
+
+Slopes that outliers cannot decide (Theil-Sen with an interval, the Mann-Kendall test), when a level will be reached,
+and the levels at start and end, as exactly as the points were measured.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +51,11 @@ class RobustSlope:
     points: int
     """Points compared in pairs."""
     _slopes: FloatArray
-    _score_sd: float
+    kendall_score_sd: float
     _noise: Noise | None
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Give the Theil-Sen slope, the median over all pairs, with its interval; unbounded when there are too few points."""
+        """Return the Theil-Sen slope, the median over all pairs, with its interval; unbounded with too few points."""
         if self._noise is None:
             return Interval(math.nan, -math.inf, math.inf, level, f"too few points ({self.points})")
         pairs, reach = len(self._slopes), self._noise.quantile(level) * self._score_sd
@@ -64,7 +68,7 @@ class RobustSlope:
 
 
 def robust_slope(steps: npt.ArrayLike, values: npt.ArrayLike) -> RobustSlope:
-    """Measure the slope of a noisy series so that neither spikes nor autocorrelation decide.
+    """Measure the slope of a noisy series so neither spikes nor autocorrelation decide.
 
     Slope: median of pairwise slopes (Theil 1950, Sen 1968). Test and interval: Mann-Kendall's S with ties, its variance
     inflated for autocorrelation as by Hamed and Rao (1998), ``1 + 2 / (n (n-1) (n-2)) sum_k (n-k)(n-k-1)(n-k-2) r_k``,
@@ -81,9 +85,9 @@ def theil_sen_slope(series: CleanSeries) -> RobustSlope:
     if len(series) < MIN_TREND_POINTS or len(np.unique(series.steps)) < MIN_TREND_POINTS // 2:
         return RobustSlope(math.nan, 1.0, len(series), np.zeros(0), 0.0, None)
     noise = estimate_noise(series.values)
-    rise, run = _pairs(series)
-    slopes, score, deviation = np.sort(rise / run), float(np.sign(rise).sum()), _score_sd(series, noise)
-    group = _group_sizes(series.values)
+    rise, run = pairwise_changes(series)
+    slopes, score, deviation = np.sort(rise / run), float(np.sign(rise).sum()), kendall_score_sd(series, noise)
+    group = tie_sizes(series.values)
     untied = (len(series) * (len(series) - 1) - float(np.sum(group * (group - 1)))) / 2
     if (
         untied == 0 or deviation == 0
@@ -111,11 +115,11 @@ def steps_until(steps: npt.ArrayLike, values: npt.ArrayLike, target: float, *, l
     if len(series) < MIN_TREND_POINTS:
         return None
     recent = series.last(max(MIN_TREND_POINTS, len(series) // 3))
-    if _crossed(series, target):
+    if has_crossed(series, target):
         return Interval(0.0, 0.0, 0.0, level, "already there")
-    forecasts = [_continued(recent, target, level)]
+    forecasts = [_extrapolate(recent, target, level)]
     if target > 0 and recent.values.min() > 0:
-        forecasts.append(_continued(recent, target, level, exponential=True))
+        forecasts.append(_extrapolate(recent, target, level, exponential=True))
     best = min(forecasts, key=lambda forecast: forecast.misfit)
     if not math.isfinite(best.time.value):
         return None
@@ -131,13 +135,14 @@ class _Forecast:
     time: Interval
 
 
-def _crossed(series: CleanSeries, target: float) -> bool:
+def has_crossed(series: CleanSeries, target: float) -> bool:
+    """Say whether the target lies between the first and the last eighth of a series."""
     eighth = max(3, len(series) // 8)
     start, now = float(np.median(series.values[:eighth])), float(np.median(series.values[-eighth:]))
     return (start - target) * (now - target) <= 0
 
 
-def _continued(recent: CleanSeries, target: float, level: float, exponential: bool = False) -> _Forecast:
+def _extrapolate(recent: CleanSeries, target: float, level: float, exponential: bool = False) -> _Forecast:
     seen = CleanSeries(recent.steps, np.log(recent.values), 0) if exponential else recent
     goal = math.log(target) if exponential else target
     slope = theil_sen_slope(seen).interval(level)
@@ -145,12 +150,13 @@ def _continued(recent: CleanSeries, target: float, level: float, exponential: bo
     line += np.median(seen.values - line)
     misfit = float(np.median(np.abs(recent.values - (np.exp(line) if exponential else line))))
     method = f"{'exponential' if exponential else 'straight'} continuation of the last {len(recent)} points"
-    low, high = sorted(_meeting(seen, rate, goal) for rate in (slope.low, slope.high))
-    return _Forecast(misfit, Interval(_meeting(seen, slope.value, goal), low, high, level, method))
+    low, high = sorted(steps_to_goal(seen, rate, goal) for rate in (slope.low, slope.high))
+    return _Forecast(misfit, Interval(steps_to_goal(seen, slope.value, goal), low, high, level, method))
 
 
-def _meeting(seen: CleanSeries, rate: float, goal: float) -> float:
+def steps_to_goal(seen: CleanSeries, rate: float, goal: float) -> float:
     # Steps from the last one until a line of this slope through the middle of the points is at the goal.
+    """Return the steps from the last one until a line of this slope through the middle of the points is at the goal."""
     direction = math.copysign(1.0, goal - float(np.median(seen.values)))
     if not rate * direction > 0:
         return math.inf
@@ -160,15 +166,17 @@ def _meeting(seen: CleanSeries, rate: float, goal: float) -> float:
     return max((goal - now) / rate, 0.0)
 
 
-def _pairs(series: CleanSeries) -> tuple[FloatArray, FloatArray]:
+def pairwise_changes(series: CleanSeries) -> tuple[FloatArray, FloatArray]:
+    """Return rise and run of every pair of points with different steps."""
     lags = range(1, len(series))
     run, rise = (np.concatenate([of[lag:] - of[:-lag] for lag in lags]) for of in (series.steps, series.values))
     return rise[run > 0], run[run > 0]
 
 
-def _score_sd(series: CleanSeries, noise: Noise) -> float:
+def kendall_score_sd(series: CleanSeries, noise: Noise) -> float:
     # Kendall's variance of the score with ties on both sides, times the inflation by autocorrelation.
-    n, t, u = len(series), _group_sizes(series.steps), _group_sizes(series.values)
+    """Return the standard deviation of Kendall's score, with ties and autocorrelation."""
+    n, t, u = len(series), tie_sizes(series.steps), tie_sizes(series.values)
     plain = n * (n - 1) * (2 * n + 5) - np.sum(t * (t - 1) * (2 * t + 5)) - np.sum(u * (u - 1) * (2 * u + 5))
     twos = np.sum(t * (t - 1)) * np.sum(u * (u - 1)) / (2 * n * (n - 1))
     threes = np.sum(t * (t - 1) * (t - 2)) * np.sum(u * (u - 1) * (u - 2)) / (9 * n * (n - 1) * (n - 2))
@@ -178,7 +186,8 @@ def _score_sd(series: CleanSeries, noise: Noise) -> float:
     return math.sqrt(max(float(plain / 18 + twos + threes), 0.0) * float(inflation))
 
 
-def _group_sizes(values: FloatArray) -> FloatArray:
+def tie_sizes(values: FloatArray) -> FloatArray:
+    """Return how often each value occurs."""
     return np.unique(values, return_counts=True)[1].astype(np.float64)
 
 
@@ -199,7 +208,7 @@ def measured_levels(values: FloatArray, level: float) -> tuple[Interval, Interva
     points has pi / 2 times the variance of their mean.
     """
     size, near, calm = edge_points(len(values)), max(len(values) // 4, 5), winsorize(values)
-    start, end = _Level.of(values[:size], calm[:near]), _Level.of(values[-size:], calm[-near:])
+    start, end = _Level.from_points(values[:size], calm[:near]), _Level.from_points(values[-size:], calm[-near:])
     change = _Level(end.value - start.value, math.hypot(start.error, end.error), min(start.freedom, end.freedom))
     return start.interval(level), end.interval(level), change.interval(level)
 
@@ -211,7 +220,7 @@ class _Level:
     freedom: float
 
     @classmethod
-    def of(cls, part: FloatArray, around: FloatArray) -> _Level:
+    def from_points(cls, part: FloatArray, around: FloatArray) -> _Level:
         differences = np.diff(around)
         variance = float(np.mean(differences**2)) / 2
         return cls(float(np.median(part)), math.sqrt(math.pi / 2 * variance / len(part)), 2 * len(differences) / 3)
@@ -222,13 +231,13 @@ class _Level:
 
 
 Verdict: TypeAlias = Literal["rising", "falling", "flat", "cannot tell"]
-"""What can be said about a series' direction."""
+"""Direction of a series."""
 
 _RELEVANT_SHARE = 0.1
-# Change that matters unless told otherwise, as a share of the start level: what a reader of a plot would call a change.
-_SLUGGISH, _SURE_OF_JUMP = 0.7, 0.95
+# Change that matters by default, as a share of the start level: what a reader of a plot would call a change.
+_HIGH_AUTOCORRELATION, _JUMP_LEVEL = 0.7, 0.95
 # Autocorrelation from which on it is worth looking for jumps behind it, and how sure to be of one.
-_MOST_SEARCHED = 600
+_MAX_SEARCHED_POINTS = 600
 # Jumps behind the noise need no finer place than this many medians give.
 _MAX_TREND_POINTS = 3000
 # Longer series are first thinned to medians, so the work stays bounded.
@@ -271,7 +280,7 @@ class Trend:
 def trend(
     steps: npt.ArrayLike, values: npt.ArrayLike, *, relevant: float | None = None, level: float = 0.95, seed: int = 0
 ) -> Trend:
-    """Say whether a series rises, falls or stays, compared with its own start, with intervals that respect autocorrelation.
+    """Say whether a series rises, falls or stays, compared with its start; intervals respect autocorrelation.
 
     Levels are medians of the first and last eighth; their intervals come from the moving-block bootstrap of the noise
     around the series' best smooth curve, the slope's from Mann-Kendall ranks. The series rises (falls) when the change
@@ -290,11 +299,11 @@ def trend(
     check_level(level)
     series = clean_series(steps, values)
     if len(series) < MIN_TREND_POINTS:
-        return _too_short(series, relevant, level)
-    levels = _Levels.of(subsample(series, _MAX_TREND_POINTS), seed)
+        return _trend_of_too_few(series, relevant, level)
+    levels = _Levels.from_series(subsample(series, _MAX_TREND_POINTS), seed)
     matters = levels.relevant_change(level) if relevant is None else relevant
     slope = theil_sen_slope(series)
-    verdict, reason = _judge(series, levels, slope, matters, level)
+    verdict, reason = _decide(series, levels, slope, matters, level)
     return Trend(
         verdict=verdict,
         reason=reason,
@@ -314,49 +323,50 @@ def trend(
 
 
 def log_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.95, seed: int = 0) -> Trend:
-    """Judge a quantity above zero that moves by factors, as entropy does: by its logarithm, told in its own units.
+    """Find the trend of a positive quantity that moves by factors, as entropy does: by its logarithm, in its own units.
 
     What falls by the same share at every step is a straight line there, and its noise is as large at the end as at the
-    start; on a straight scale the bend passes for sluggish noise. A tenth up or down is taken to matter. Whether it
+    start; on a straight scale the bend passes for autocorrelated noise. A tenth up or down is taken to matter. Whether it
     moves at all is asked of a wander as `trend` does. How far it has come is a question of measuring alone: a policy
     that has wandered to a third of its entropy has a third now. So the levels' intervals hold what neighbouring points
     differ by and no wander. The slope is the share gained a step. Where a value is not above zero there is no
-    logarithm, and all is judged as `trend` does.
+    logarithm, and the result is that of `trend`.
     """
     series = clean_series(steps, values)
     if len(series) < MIN_TREND_POINTS or series.values.min() <= 0:
         return trend(steps, values, level=level, seed=seed)
     logs = CleanSeries(series.steps, np.log(series.values), series.dropped)
-    judged = trend(logs.steps, logs.values, relevant=math.log1p(_RELEVANT_SHARE), level=level, seed=seed)
+    by_log = trend(logs.steps, logs.values, relevant=math.log1p(_RELEVANT_SHARE), level=level, seed=seed)
     start, end, change = measured_levels(subsample(logs, _MAX_TREND_POINTS).values, level)
     ratio, first, last = _exp(change), _exp(start), _exp(end)
     return replace(
-        judged,
+        by_log,
         reason=(
             f"from {first.value:.4g} to {last.value:.4g}, {ratio.value:.3g} times [{ratio.low:.3g}, {ratio.high:.3g}]"
             " the start"
         ),
         start=first,
-        start_spread=first.value * judged.start_spread,
+        start_spread=first.value * by_log.start_spread,
         end=last,
-        change=_difference(first, last),
+        change=interval_difference(first, last),
         ratio=ratio,
-        slope=_mapped(judged.slope, math.expm1),
+        slope=map_interval(by_log.slope, math.expm1),
         relevant_change=_RELEVANT_SHARE * first.value,
         dropped=series.dropped,
     )
 
 
 def _exp(logs: Interval) -> Interval:
-    return _mapped(logs, math.exp)
+    return map_interval(logs, math.exp)
 
 
-def _mapped(interval: Interval, function: Callable[[float], float]) -> Interval:
+def map_interval(interval: Interval, function: Callable[[float], float]) -> Interval:
+    """Apply a rising function to an interval."""
     low, value, high = (function(end) for end in (interval.low, interval.value, interval.high))
     return replace(interval, value=value, low=low, high=high)
 
 
-def _difference(start: Interval, end: Interval) -> Interval:
+def interval_difference(start: Interval, end: Interval) -> Interval:
     """Return the difference of two levels whose errors are independent: to each side the root of the squares."""
     change = end.value - start.value
     down, up = (
@@ -378,10 +388,10 @@ class _Levels:
     noise: Noise
 
     @classmethod
-    def of(cls, series: CleanSeries, seed: int) -> _Levels:
-        eighth, noise, rng = edge_points(len(series)), _noise_beside_jumps(series), np.random.default_rng(seed)
+    def from_series(cls, series: CleanSeries, seed: int) -> _Levels:
+        eighth, noise, rng = edge_points(len(series)), _noise_around_jumps(series), np.random.default_rng(seed)
         first, last = series.values[:eighth], series.values[-eighth:]
-        errors = [_median_errors(curve, noise, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
+        errors = [resample_median_errors(curve, noise, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
         return cls(float(np.median(first)), float(np.median(last)), errors[0], errors[1], robust_sd(first), noise)
 
     def start(self, level: float) -> Interval:
@@ -396,7 +406,7 @@ class _Levels:
     def ratio(self, level: float) -> Interval | None:
         if self.start(level).low <= 0:
             return None
-        widening = self._widening(level)
+        widening = self._widen_factor(level)
         draws = (self.last - widening * self.last_errors) / (self.first - widening * self.first_errors)
         low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
         return Interval(self.last / self.first, float(low), float(high), level, "moving-block bootstrap")
@@ -405,60 +415,64 @@ class _Levels:
         return self.start_spread if 0 in self.start(level) else _RELEVANT_SHARE * abs(self.first)
 
     def _around(self, value: float, errors: FloatArray, level: float) -> Interval:
-        low, high = np.quantile(errors * self._widening(level), [(1 - level) / 2, (1 + level) / 2])
+        low, high = np.quantile(errors * self._widen_factor(level), [(1 - level) / 2, (1 + level) / 2])
         return Interval(
             value, float(min(value - high, value)), float(max(value - low, value)), level, "moving-block bootstrap"
         )
 
-    def _widening(self, level: float) -> float:
+    def _widen_factor(self, level: float) -> float:
         return self.noise.quantile(level) / normal_quantile(level)
 
 
-def _noise_beside_jumps(series: CleanSeries) -> Noise:
+def _noise_around_jumps(series: CleanSeries) -> Noise:
     # A jump that no smooth curve follows passes for sluggish noise and would widen every interval.
     noise = estimate_noise(series.values)
-    if noise.autocorrelation <= _SLUGGISH:
+    if noise.autocorrelation <= _HIGH_AUTOCORRELATION:
         return noise
-    group = -(-len(series) // _MOST_SEARCHED)
-    places = tuple(group * jump.index for jump in find_jumps(subsample(series, _MOST_SEARCHED).values, _SURE_OF_JUMP))
+    group = -(-len(series) // _MAX_SEARCHED_POINTS)
+    places = tuple(
+        group * jump.index for jump in find_jumps(subsample(series, _MAX_SEARCHED_POINTS).values, _JUMP_LEVEL)
+    )
     return estimate_noise(series.values, places) if places else noise
 
 
-def _median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) -> FloatArray:
+def resample_median_errors(curve: FloatArray, noise: Noise, rng: np.random.Generator) -> FloatArray:
+    """Return how far the medians of resampled windows around a curve lie from its own."""
     draws = sorted_medians(np.sort(curve + resample_windows(noise, len(curve), BOOTSTRAP_REPLICATES, rng)))
     return np.asarray(draws - np.median(curve), dtype=np.float64)
 
 
-def _judge(
+def _decide(
     series: CleanSeries, levels: _Levels, slope: RobustSlope, matters: float, level: float
 ) -> tuple[Verdict, str]:
     change, span = levels.change(level), float(series.steps[-1] - series.steps[0])
     steady = slope.interval(level)
-    said = (
+    summary = (
         f"from {levels.first:.4g} to {levels.last:.4g}, a change of {change.value:+.4g} [{change.low:+.4g},"
         f" {change.high:+.4g}]"
     )
     if all(-matters <= end <= matters for end in (change.low, change.high, span * steady.low, span * steady.high)):
-        return "flat", f"{said}: within {matters:.4g} of zero, the change that would matter"
+        return "flat", f"{summary}: within {matters:.4g} of zero, the change that would matter"
     stricter = (1 + level) / 2
-    signs = {_sign(levels.change(stricter)), _sign(slope.interval(stricter))} - {0}
+    signs = {interval_sign(levels.change(stricter)), interval_sign(slope.interval(stricter))} - {0}
     if signs == {1}:
-        return "rising", said
+        return "rising", summary
     if signs == {-1}:
-        return "falling", said
+        return "falling", summary
     if signs:
-        return "cannot tell", f"{said}, against a slope of {steady.value:+.4g} a step: it turned on the way"
+        return "cannot tell", f"{summary}, against a slope of {steady.value:+.4g} a step: it turned on the way"
     hidden = (
         f"over {len(series)} points the noise hides both a change and its absence (one of {matters:.4g} would matter)"
     )
-    return "cannot tell", f"{said}: {hidden}"
+    return "cannot tell", f"{summary}: {hidden}"
 
 
-def _sign(interval: Interval) -> int:
+def interval_sign(interval: Interval) -> int:
+    """Return 1 or -1 for an interval above or below zero, else 0."""
     return int(interval.low > 0) - int(interval.high < 0)
 
 
-def _too_short(series: CleanSeries, relevant: float | None, level: float) -> Trend:
+def _trend_of_too_few(series: CleanSeries, relevant: float | None, level: float) -> Trend:
     first, last = (
         float(np.median(part)) if len(part) else math.nan for part in (series.values[:3], series.values[-3:])
     )

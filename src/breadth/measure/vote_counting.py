@@ -1,4 +1,6 @@
-"""The counting behind exact majority votes: the chance that one class wins a draw of k votes, ties shared equally.
+"""Majority votes: maj@k counted exactly from the samples there are, and the winners of plain and weighted votes.
+
+Counting means: the chance that one class wins a draw of k votes, ties shared equally.
 
 A draw gives every class some number of votes. One class with ``m`` votes wins if no rival has more; with ``t`` rivals
 at exactly ``m`` it gets ``1 / (1 + t)`` of the win. Write each class as a series whose coefficient of ``x^j`` is the
@@ -34,7 +36,7 @@ MAX_INDEPENDENT_SAMPLES = 700
 """Largest k of `independent_winning_chances`: the numbers it adds grow to e^k."""
 _BATCH_CELLS = 1 << 15
 """Numbers per array of one batch (256 KB), so that the arrays of a batch stay in the processor's cache."""
-_LARGEST_WEIGHT = 1e300
+_MAX_WEIGHT = 1e300
 """More ways to draw than this come too close to overflow."""
 
 
@@ -42,7 +44,7 @@ def win_probabilities(standings: Sequence[ClassVote], draws: IntArray) -> FloatA
     """Return [standings, draws]: the chance to win when that many of the samples are drawn without replacement."""
     chances = np.empty((len(standings), draws.size))
     for batch in _batches(standings, int(draws.max())):
-        chances[batch] = _drawn_batch([standings[index] for index in batch], draws)
+        chances[batch] = _batch_probabilities([standings[index] for index in batch], draws)
     return chances
 
 
@@ -54,11 +56,11 @@ def independent_win_probabilities(shares: FloatArray, own: int, draws: IntArray)
     most, classes = int(draws.max()), shares.size
     kinds = np.append(shares, max(0.0, 1.0 - float(shares.sum())))
     # The scale ``most`` makes the weight of all draws, most^k / k!, rise from 1 to at most e^700: it stays in range.
-    series = _running_products(kinds[:, None] * most / np.arange(1, most + 1))
-    everything = _running_products(most / np.arange(1, most + 1)[None, :])
+    series = running_products(kinds[:, None] * most / np.arange(1, most + 1))
+    everything = running_products(most / np.arange(1, most + 1)[None, :])
     rivals = np.delete(np.arange(classes), own)[None, :]
     contest = _Contests(series, np.full(classes + 1, most), np.array([own]), rivals, np.full((1, most), classes))
-    chances: FloatArray = np.minimum(_winning_weight(contest) / everything, 1.0)[0, draws]
+    chances: FloatArray = np.minimum(win_weights(contest) / everything, 1.0)[0, draws]
     return chances
 
 
@@ -91,7 +93,7 @@ class _Rows:
     node: FloatArray
     weight: FloatArray
 
-    def up_to(self, level: int) -> _Rows:
+    def keep_up_to(self, level: int) -> _Rows:
         """Keep the rows with at most this winning number of votes."""
         end = int(np.searchsorted(self.level, level, side="right"))
         return _Rows(self.contest[:end], self.level[:end], self.node[:end], self.weight[:end])
@@ -114,7 +116,7 @@ def _batches(standings: Sequence[ClassVote], most: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _drawn_batch(standings: Sequence[ClassVote], draws: IntArray) -> FloatArray:
+def _batch_probabilities(standings: Sequence[ClassVote], draws: IntArray) -> FloatArray:
     most, width = int(draws.max()), max(len(rivals) for _, rivals, _ in standings)
     own = np.array([standing[0] for standing in standings])
     rivals = np.array([[*others, *[0] * (width - len(others))] for _, others, _ in standings], dtype=np.int64).reshape(
@@ -127,42 +129,44 @@ def _drawn_batch(standings: Sequence[ClassVote], draws: IntArray) -> FloatArray:
     kinds, names = np.unique(np.concatenate([own, rivals.ravel(), rest.ravel()]), return_inverse=True)
     parts = np.split(names, np.cumsum([own.size, rivals.size]))
     contests = _Contests(
-        _ways(kinds, most), kinds, parts[0], parts[1].reshape(rivals.shape), parts[2].reshape(rest.shape)
+        binomials(kinds, most), kinds, parts[0], parts[1].reshape(rivals.shape), parts[2].reshape(rest.shape)
     )
-    everything = _ways(own + rivals.sum(axis=1) + silent, most)[:, draws]
-    if not everything.max() < _LARGEST_WEIGHT:
+    everything = binomials(own + rivals.sum(axis=1) + silent, most)[:, draws]
+    if not everything.max() < _MAX_WEIGHT:
         raise MeasureError(
             f"Exact counting of k = {most} of {int((own + rivals.sum(axis=1) + silent).max())} samples goes beyond"
             " floating point.",
-            "Ask for smaller k (128 of 10,000 and all of 1,000 samples are possible).",
+            "Ask for smaller k (128 of 10,000 and all of 1,000 samples are possible), or use maj_at_k_from_shares with each"
+            f" class's share of the samples: it counts k up to {MAX_INDEPENDENT_SAMPLES} independent samples.",
         )
     # Rounding may lift a certain win a hair above 1.
-    return np.minimum(_winning_weight(contests)[:, draws] / everything, 1.0)
+    return np.minimum(win_weights(contests)[:, draws] / everything, 1.0)
 
 
-def _ways(counts: IntArray, most: int) -> FloatArray:
+def binomials(counts: IntArray, most: int) -> FloatArray:
     """Binomial coefficients C(count, j) as [counts, most + 1] floats; too large ones become infinite or NaN."""
     taken = np.arange(most)
     with np.errstate(over="ignore", invalid="ignore"):
-        return _running_products(np.maximum(counts[:, None] - taken, 0) / (taken + 1))
+        return running_products(np.maximum(counts[:, None] - taken, 0) / (taken + 1))
 
 
-def _running_products(factors: FloatArray) -> FloatArray:
+def running_products(factors: FloatArray) -> FloatArray:
+    """Return the running products of each row, starting from 1."""
     return np.concatenate([np.ones((len(factors), 1)), np.cumprod(factors, axis=1)], axis=1)
 
 
-def _winning_weight(contests: _Contests) -> FloatArray:
+def win_weights(contests: _Contests) -> FloatArray:
     """[contests, most + 1] weight of the draws of k votes that the own class wins, for k = 0 .. most."""
     rows = _rows(contests)
     product = contests.series[contests.rest[rows.contest, rows.level - 1]]
     for rank in range(contests.rivals.shape[1]):
-        active = rows.up_to(int(contests.reach[contests.rivals[:, rank]].max()))
+        active = rows.keep_up_to(int(contests.reach[contests.rivals[:, rank]].max()))
         size = active.level.size
         if size == 0:
             break
         product[:size] = _times_rival(product[:size], contests, active, rank)
     product *= (rows.weight * contests.series[contests.own[rows.contest], rows.level])[:, None]
-    return _gathered(product, rows, contests.own.size)
+    return _sum_rows(product, rows, contests.own.size)
 
 
 def _rows(contests: _Contests) -> _Rows:
@@ -173,13 +177,13 @@ def _rows(contests: _Contests) -> _Rows:
     sizes = np.where(levels <= own[:, None], tied // 2 + 1, 0).T.ravel()
     pair = np.repeat(np.arange(sizes.size), sizes)
     within = np.arange(pair.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    nodes, weights = _node_table(int(sizes.max()))
+    nodes, weights = gauss_legendre_table(int(sizes.max()))
     level, contest = np.divmod(pair, own.size)
     return _Rows(contest, level + 1, nodes[sizes[pair], within], weights[sizes[pair], within])
 
 
 @lru_cache(maxsize=8)
-def _node_table(most: int) -> tuple[FloatArray, FloatArray]:
+def gauss_legendre_table(most: int) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on [0, 1]; row q holds the rule with q nodes."""
     nodes, weights = np.zeros((most + 1, most)), np.zeros((most + 1, most))
     for count in range(1, most + 1):
@@ -210,7 +214,7 @@ def _times_rival(product: FloatArray, contests: _Contests, rows: _Rows, rank: in
     return result
 
 
-def _gathered(product: FloatArray, rows: _Rows, contest_count: int) -> FloatArray:
+def _sum_rows(product: FloatArray, rows: _Rows, contest_count: int) -> FloatArray:
     """Sum the rows of each contest, shifted by the votes its own class has in them."""
     columns = product.shape[1]
     pairs, starts = np.unique(rows.level * contest_count + rows.contest, return_index=True)
@@ -240,7 +244,7 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
     of unlike models, or of samples that saw one another, are not draws from one distribution, whatever this returns.
     """
     sizes = np.atleast_1d(as_integers(counts, "counts"))
-    values = _class_values(correct, sizes.shape)
+    values = check_class_values(correct, sizes.shape)
     silent = int(as_integers(unparsable, "unparsable"))
     total = int(sizes.sum()) + silent
     if total < 1 or min(silent, int(sizes.min(initial=0))) < 0:
@@ -250,7 +254,7 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
         )
     draws = as_sample_sizes(np.arange(1, total + 1) if k is None else k, total)
     cast, value = sizes[sizes > 0], values[sizes > 0]
-    standings = [standing for standing, right in zip(_standings(cast, silent), value, strict=True) if right > 0]
+    standings = [standing for standing, right in zip(class_votes(cast, silent), value, strict=True) if right > 0]
     curve = value[value > 0] @ win_probabilities(standings, draws)
     return curve if k is None or np.ndim(k) else np.asarray(curve[0])
 
@@ -293,7 +297,7 @@ def maj_at_k_from_shares(shares: ArrayLike, correct: ArrayLike, k: ArrayLike) ->
     .3) more votes help, with (.4 right, .6) they hurt. For k up to 700.
     """
     chances = np.atleast_1d(np.asarray(shares, dtype=np.float64))
-    values = _class_values(correct, chances.shape)
+    values = check_class_values(correct, chances.shape)
     if not (np.all(chances >= 0) and chances.sum() <= 1 + 1e-9):
         raise MeasureError(
             f"shares must be 0 or more and sum to at most 1; got {chances.tolist()!s:.80}.",
@@ -381,24 +385,25 @@ class _Ballots:
         )
 
     def right_classes(self) -> Iterator[tuple[int, float, ClassVote]]:
-        """Yield every class with a correct sample: its problem, its value, how it stands in the vote."""
+        """Yield every class with a correct sample: its problem, its value, its counts in the vote."""
         bounds = np.searchsorted(self.problem, np.arange(self.totals.size + 1)).tolist()
         for problem in np.unique(self.problem[self.values > 0]).tolist():
             begin, end = bounds[problem : problem + 2]
-            standings = _standings(self.counts[begin:end], int(self.totals[problem] - self.counts[begin:end].sum()))
+            standings = class_votes(self.counts[begin:end], int(self.totals[problem] - self.counts[begin:end].sum()))
             for value, standing in zip(self.values[begin:end].tolist(), standings, strict=True):
                 if value > 0:
                     yield problem, value, standing
 
 
-def _standings(sizes: IntArray, silent: int) -> list[ClassVote]:
+def class_votes(sizes: IntArray, silent: int) -> list[ClassVote]:
     """Describe the vote from each class's side, in the order given."""
     ordered = sorted(sizes.tolist(), reverse=True)
     places = [ordered.index(size) for size in sizes.tolist()]
     return [(ordered[place], (*ordered[:place], *ordered[place + 1 :]), silent) for place in places]
 
 
-def _class_values(correct: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+def check_class_values(correct: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Return one value in [0, 1] per class; refuse another shape."""
     values = np.atleast_1d(np.asarray(correct, dtype=np.float64))
     if len(shape) != 1 or values.shape != shape or not np.all((values >= 0) & (values <= 1)):
         raise MeasureError(
@@ -409,7 +414,7 @@ def _class_values(correct: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
 
 def as_ballots(classes: ArrayLike, weights: ArrayLike) -> tuple[IntArray, FloatArray]:
-    """Return classes and weights as arrays, one of each per sample; refuse classes below -1 and weights that are not finite or negative."""
+    """Return classes and weights as arrays, one of each per sample; refuse classes below -1 and bad weights."""
     labels, weight = as_integers(classes, "classes"), np.asarray(weights, dtype=np.float64)
     if labels.ndim != 1 or labels.shape != weight.shape or (labels.size and labels.min() < -1):
         raise MeasureError(

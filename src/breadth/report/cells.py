@@ -1,4 +1,4 @@
-"""Cells: text, a number, a number with its interval, or the reason there is none; and how each is written."""
+"""Cells of a report (text, a number, an interval, or the reason there is none) and their formatting."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Missing:
     """No value, and why; shown as ``n/a`` with the reason as a footnote."""
 
     reason: str
-    """One sentence: why there is none, or what would switch it on."""
+    """One sentence: why there is none, or which setting would log it."""
 
 
 Cell: TypeAlias = str | float | IntervalLike | Missing | None
@@ -49,13 +49,13 @@ Cell: TypeAlias = str | float | IntervalLike | Missing | None
 
 
 def to_cell(value: Any) -> Cell:
-    """Return the value as a cell: numpy scalars become Python numbers, anything that is no cell is refused."""
+    """Return the value as a cell: numpy scalars become Python numbers, other types are refused."""
     if value is None or isinstance(value, str | int | float | Missing | IntervalLike):
         return value
     if hasattr(value, "item") and getattr(value, "size", 1) == 1:
         return to_cell(value.item())
     raise MeasureError(
-        f"A {type(value).__name__} cannot be shown in one place of a report.",
+        f"A {type(value).__name__} cannot be shown in a cell of a report.",
         "Give text, a number, something with value, low and high, Missing(reason) or None.",
     )
 
@@ -66,7 +66,7 @@ def floats(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def enum_member(family: type[_Word], value: str, plural: str) -> _Word:
-    """Return the member of an enumeration with this value; a word that is none of them gets the nearest spelling."""
+    """Return the member of an enumeration with this value; the error for any other names the nearest spelling."""
     words = [member.value for member in family]
     if value not in words:
         raise MeasureError(f"'{value}' is none of the {plural}.", suggestion(value, words, plural))
@@ -74,18 +74,18 @@ def enum_member(family: type[_Word], value: str, plural: str) -> _Word:
 
 
 def is_interval(cell: Cell) -> TypeGuard[IntervalLike]:
-    """Tell whether the cell is a number with its interval."""
-    # By elimination: asking a protocol costs microseconds, and tables have many cells.
+    """Whether the cell is a number with its interval."""
+    # By elimination: a protocol check costs microseconds, and tables have many cells.
     return cell is not None and not isinstance(cell, str | int | float | Missing)
 
 
 def is_number(cell: Cell) -> bool:
-    """Tell whether the cell is shown as a number, alone or with an interval."""
+    """Whether the cell is shown as a number, alone or with an interval."""
     return not isinstance(cell, str | bool | Missing) and cell is not None
 
 
 def interval_origin(cell: Cell) -> str:
-    """Say how an interval was made, e.g. ``95% interval, wilson``; empty for anything else."""
+    """Describe how an interval was made, e.g. ``95% interval, wilson``; empty for anything else."""
     if not is_interval(cell):
         return ""
     level, method = getattr(cell, "level", None), getattr(cell, "method", "")
@@ -97,17 +97,17 @@ PERCENT = "%"
 """The unit of a fraction to be shown as a percentage: 0.42 is shown as 42%. No other unit rescales a number."""
 
 NO_VALUE = "n/a"
-"""What stands where there is no value."""
+"""Shown where there is no value."""
 
 SIGNIFICANT_DIGITS = 3
-"""Digits of a number that comes without an interval: enough to compare, too few to pretend."""
+"""Digits of a number without an interval: enough to compare, not more than it deserves."""
 
 MIN_DECIMAL, MAX_DECIMAL, MAX_DECIMALS = 1e-4, 1e15, 6
 NON_FINITE = ("NaN", "∞", "-∞")
 
 
 def format_number(value: float, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
-    """Write one number: ``0.423``, ``12,345``, ``42%``, ``NaN``; ``bare`` leaves the unit to a heading.
+    """Format a number: ``0.423``, ``12,345``, ``42%``, ``NaN``; ``bare`` leaves the unit to a heading.
 
     Without ``decimals`` a float gets three significant digits and no trailing zeros; whole numbers keep all their
     digits.
@@ -115,14 +115,16 @@ def format_number(value: float, unit: str = "", decimals: int | None = None, *, 
     if isinstance(value, bool):
         return "yes" if value else "no"
     digits = format_digits(scale_to_unit(value, unit), decimals)
-    return digits if bare or digits in NON_FINITE else _with_unit(digits, unit)
+    if bare or not unit or digits in NON_FINITE:
+        return digits
+    return digits + unit if unit == PERCENT else f"{digits} {one_line(unit)}"
 
 
 def format_interval(cell: IntervalLike, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
-    """Write a number with its interval: ``0.42 (0.38 to 0.47)``, ``0.42 nats (0.38 to 0.47)``, ``42% (38% to 47%)``.
+    """Format a number with its interval: ``0.42 nats (0.38 to 0.47)``, ``42% (38% to 47%)``.
 
     Without ``decimals`` the digits follow the half width (``interval_decimals``). An interval whose ends are both NaN
-    is said to be none.
+    is written as ``no interval``.
     """
     value, low, high = (float(part) for part in (cell.value, cell.low, cell.high))
     if math.isnan(low) and math.isnan(high):
@@ -133,11 +135,11 @@ def format_interval(cell: IntervalLike, unit: str = "", decimals: int | None = N
 
 
 def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:
-    """Return the decimals an interval deserves: two significant digits of its half width if they are below 35, else one.
+    """Return the decimals of an interval: two significant digits of its half width if these are below 35, else one.
 
     That is the rounding rule of the Particle Data Group (Review of Particle Physics, introduction, "Rounding"). None
-    leaves each number its own three digits: the interval has no width, or its numbers are too small or too large to
-    write out.
+    means three digits for each number: the interval has no width, or its numbers are too small or too large to write
+    out.
     """
     finite = [scale_to_unit(float(part), unit) for part in (cell.value, cell.low, cell.high) if math.isfinite(part)]
     width = max(finite, default=0.0) - min(finite, default=0.0)
@@ -150,7 +152,7 @@ def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:
 
 
 def format_cell(cell: Cell, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:
-    """Write any cell on one line; nothing and ``Missing`` become ``n/a``."""
+    """Format any cell on one line; None and ``Missing`` become ``n/a``."""
     if cell is None or isinstance(cell, Missing):
         return NO_VALUE
     if isinstance(cell, str):
@@ -161,9 +163,9 @@ def format_cell(cell: Cell, unit: str = "", decimals: int | None = None, *, bare
 
 
 def shared_decimals(cells: Iterable[Cell], unit: str = "") -> int | None:
-    """Return the decimals that let a column line up, or None when its numbers are too far apart in size.
+    """Return the decimals that align a column, or None if its numbers differ too much in size.
 
-    Where there are intervals with a width they decide: the finest of them, unless they differ by more than one digit.
+    Intervals with a width decide: the finest of them, unless they differ by more than one digit.
     """
     listed = list(cells)
     ranges = {
@@ -172,20 +174,21 @@ def shared_decimals(cells: Iterable[Cell], unit: str = "") -> int | None:
     if ranges:
         known = [decimals for decimals in ranges if decimals is not None]
         return max(known) if len(known) == len(ranges) and max(known) - min(known) <= 1 else None
-    return _lone_decimals([cell for cell in listed if isinstance(cell, float) and math.isfinite(cell)], unit)
+    return number_decimals([cell for cell in listed if isinstance(cell, float) and math.isfinite(cell)], unit)
 
 
 def stored_unit(unit: str) -> str:
-    """Return the unit as data should carry it: a percentage is stored as the fraction it is."""
+    """Return the unit of the stored number: a percentage is stored as a fraction."""
     return "fraction" if unit == PERCENT else unit
 
 
 def typeset_minus(text: str) -> str:
-    """Return a written number with the true minus sign, for the page; the terminal keeps the hyphen that can be pasted."""
+    """Return a formatted number with a real minus sign, for the page; the terminal keeps the hyphen for pasting."""
     return re.sub(r"(?<!\w)-(?=[\d∞])", "−", text)
 
 
-def _lone_decimals(values: Sequence[float], unit: str) -> int | None:
+def number_decimals(values: Sequence[float], unit: str) -> int | None:
+    """Return the decimals that align numbers without intervals, or None if they differ too much in size."""
     lone = [scale_to_unit(value, unit) for value in values]
     if not lone or any(value and not MIN_DECIMAL <= abs(value) < MAX_DECIMAL for value in lone):
         return None
@@ -195,16 +198,12 @@ def _lone_decimals(values: Sequence[float], unit: str) -> int | None:
 
 
 def scale_to_unit(value: float, unit: str) -> float:
+    """Return a number in its unit: a fraction as percent."""
     return value * 100 if unit == PERCENT else value
 
 
-def _with_unit(digits: str, unit: str) -> str:
-    if not unit:
-        return digits
-    return digits + unit if unit == PERCENT else f"{digits} {one_line(unit)}"
-
-
 def format_digits(value: float, decimals: int | None) -> str:
+    """Format the digits of a number without its unit."""
     if isinstance(value, int):
         return f"{value:,}"
     if math.isnan(value):
@@ -212,25 +211,20 @@ def format_digits(value: float, decimals: int | None) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     if value and not MIN_DECIMAL <= abs(value) < MAX_DECIMAL and decimals is None:
-        return _scientific(value)
+        mantissa, _, exponent = f"{value:.{SIGNIFICANT_DIGITS - 1}e}".partition("e")
+        return f"{trim_zeros(mantissa)}e{int(exponent)}"
     if decimals is not None:
         return format_fixed(value, decimals)
-    return trim_zeros(format_fixed(value, _significant_decimals(value)))
-
-
-def _significant_decimals(value: float) -> int:
-    return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    significant = max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return trim_zeros(format_fixed(value, significant))
 
 
 def format_fixed(value: float, decimals: int) -> str:
+    """Format a number with fixed decimals, without the sign of a negative zero."""
     text = f"{round(value, decimals):,.{max(decimals, 0)}f}"
     return text.removeprefix("-") if not text.strip("-0.,") else text
 
 
 def trim_zeros(text: str) -> str:
+    """Remove trailing zeros after the point."""
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _scientific(value: float) -> str:
-    mantissa, _, exponent = f"{value:.{SIGNIFICANT_DIGITS - 1}e}".partition("e")
-    return f"{trim_zeros(mantissa)}e{int(exponent)}"

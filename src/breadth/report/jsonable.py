@@ -1,7 +1,7 @@
 """A report as JSON that scripts can rely on.
 
 The first two keys are ``schema`` (``breadth.report``) and ``version`` (an integer that grows when a key changes meaning
-or goes; new keys may appear without that). Then come the page's own fields. Every section has ``kind`` (``verdict``,
+or is removed; new keys may appear without that). Then come the page's own fields. Every section has ``kind`` (``verdict``,
 ``table``, ``curve``, ``trace``, ``groups``, ``text``, ``listing``, ``facts``) and its fields under the names in
 ``sections``, in the order they are written there: the same report gives the same bytes.
 
@@ -29,7 +29,7 @@ from breadth.report.sections import Curve, Facts, Groups, Listing, Page, Table, 
 SCHEMA = "breadth.report"
 """Name of the format, first key of every document."""
 VERSION = 1
-"""Its version; grows when a key changes meaning or goes."""
+"""Its version; grows when a key changes meaning or is removed."""
 
 _SECTIONS = (Verdict, Table, Curve, Trace, Groups, Text, Listing, Facts)
 
@@ -53,11 +53,12 @@ def to_jsonable(value: Any) -> Any:
     if isinstance(value, tuple):
         return [to_jsonable(part) for part in value]
     if isinstance(value, IntervalLike):
-        return _interval(value)
+        return json_interval(value)
     return json_record(value)
 
 
 def json_number(value: float) -> float | str:
+    """Return a number, or its name as a string where JSON cannot write it."""
     if isinstance(value, int):
         return int(value)
     if math.isfinite(value):
@@ -65,18 +66,20 @@ def json_number(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _interval(value: IntervalLike) -> dict[str, Any]:
+def json_interval(value: IntervalLike) -> dict[str, Any]:
+    """Return an interval with its origin where known."""
     ends = {name: json_number(float(getattr(value, name))) for name in ("value", "low", "high")}
     origin = {name: to_jsonable(getattr(value, name)) for name in ("level", "method") if hasattr(value, name)}
     return ends | origin
 
 
 def json_record(value: Any) -> dict[str, Any]:
+    """Return a record of a report by its fields, a section with its kind."""
     if not is_dataclass(value):
         raise TypeError(f"{type(value).__name__} is no part of a report")
     kind = {"kind": type(value).__name__.lower()} if isinstance(value, _SECTIONS) else {}
-    return kind | {field.name: _field(field.name, getattr(value, field.name)) for field in fields(value)}
-
-
-def _field(name: str, value: Any) -> Any:
-    return to_jsonable(stored_unit(value) if name == "unit" else value)
+    return kind | {
+        field.name: to_jsonable(stored_unit(part) if field.name == "unit" else part)
+        for field in fields(value)
+        for part in [getattr(value, field.name)]
+    }

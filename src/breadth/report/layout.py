@@ -39,7 +39,7 @@ class Scale:
     log: bool = False
     """Space by ratio instead of by difference."""
 
-    def at(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Return the place of a value; outside 0 to 1 when the value is outside the limits."""
         low, high, here = (math.log(part) if self.log else part for part in (self.low, self.high, value))
         return (here - low) / (high - low)

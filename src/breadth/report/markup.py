@@ -1,4 +1,4 @@
-"""Build markup that cannot be broken: every text and attribute is escaped on the way out, and there is no way around it.
+"""Build markup that cannot be broken: every text and attribute is escaped on output, with no way around it.
 
 A tree of ``Element`` is made of known tags and attributes and of text. There is no raw string of markup anywhere: even
 the style sheet goes through the same escaping (and is written so that escaping leaves it alone). No tag that loads or
@@ -91,7 +91,7 @@ class Element:
     tag: str
     """Its name, one of ``TAGS``."""
     children: tuple[Node, ...] = ()
-    """Elements and plain text, in order."""
+    """Elements and text, in order."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Name (one of ``ATTRIBUTES``) -> value."""
 
@@ -123,15 +123,13 @@ def element(tag: str, *children: Node | None, **attributes: str | float | None) 
     written. Floats are shortened to two decimals: nothing on a screen is finer.
     """
     given = {
-        name.rstrip("_").replace("_", "-"): _written(value) for name, value in attributes.items() if value is not None
+        name.rstrip("_").replace("_", "-"): value if isinstance(value, str) else format_coordinate(value)
+        for name, value in attributes.items()
+        if value is not None
     }
     return Element(tag, tuple(child for child in children if child is not None), given)
 
 
-def _written(value: str | float) -> str:
-    return value if isinstance(value, str) else format_coordinate(value)
-
-
 def format_coordinate(value: float) -> str:
-    """Write a coordinate with at most two decimals."""
+    """Format a coordinate with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""Text from logs and models made safe to show: no terminal escapes, no control characters, no hidden direction changes."""
+"""Make text from logs and models safe to show: no terminal escapes, control characters or hidden direction changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 _ESCAPES = re.compile(
     r"""
       (?:\x1b\[|\x9b) [0-?]* [ -/]* [@-~]            # colours, cursor moves
-    # Window titles, links, device strings; none holds the start of another, else a million starts without an end take hours.
+    # Window titles, links, device strings; none holds the start of another, or a million unclosed starts take hours.
     | (?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]) [^\x07\x1b\x90\x98\x9c-\x9f]* (?:\x07|\x1b\\|\x9c)
     | \x1b [ -/]* [0-~]                              # two-character escapes
     """,
@@ -23,37 +23,37 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def strip_escapes(text: str) -> str:
-    """Return the text without anything that acts on a terminal or hides what it says; lines and tabs stay.
+    """Return the text without anything that controls a terminal or hides its content; lines and tabs stay.
 
     Escape sequences and control characters are dropped, a carriage return becomes a new line, and half a surrogate pair
     becomes the replacement character.
     """
-    if text.isprintable():  # most text: nothing to do
+    if text.isprintable():  # most texts
         return text
     unescaped = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return replace_surrogates(_HARMFUL.sub("", unescaped))
 
 
 def replace_surrogates(text: str) -> str:
-    """Return the text with every half of a surrogate pair, which no encoder accepts, replaced."""
+    """Replace every half of a surrogate pair, which no encoder accepts."""
     return _SURROGATES.sub("\ufffd", text)
 
 
 def one_line(text: str) -> str:
-    """Return the text, made plain, with every run of white space turned into one space."""
+    """Return the safe text with every run of white space as one space."""
     return " ".join(strip_escapes(text).split())
 
 
 def split_paragraphs(text: str) -> tuple[str, ...]:
-    """Split plain text where lines are blank; each paragraph comes back as one line."""
+    """Split safe text at blank lines; each paragraph becomes one line."""
     blocks = re.split(r"\n[ \t]*\n", strip_escapes(text))
     return tuple(line for line in (one_line(block) for block in blocks) if line)
 
 
-def truncate(text: str, most: int) -> str:
-    """Return one line of at most ``most`` characters, ending in an ellipsis where something was cut."""
+def truncate(text: str, length: int) -> str:
+    """Return one line of at most ``length`` characters, with an ellipsis if it was cut."""
     line = one_line(text)
-    return line if len(line) <= most else line[: max(most - 1, 1)].rstrip() + "…"
+    return line if len(line) <= length else line[: max(length - 1, 1)].rstrip() + "…"
 
 
 def pluralize(count: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""The sections of a report, and the page that holds them: frozen records that know nothing of how they are drawn.
+"""The sections of a report and the page that holds them: frozen records, independent of their rendering.
 
 Any text may come from a log or a model; renderers treat it as plain text. Sequences are stored as tuples, so lists and
 arrays work too.
@@ -58,9 +58,9 @@ class Verdict:
     severity: Severity
     """How much it matters."""
     headline: str
-    """One sentence that stands alone."""
+    """One sentence that is understood alone."""
     body: str = ""
-    """Why we say so and what to do; a blank line starts a new paragraph."""
+    """The reasons and what to do; a blank line starts a new paragraph."""
     numbers: Sequence[Fact] = ()
     """The numbers that prove it."""
 
@@ -77,7 +77,7 @@ class Column:
     unit: str = ""
     """Unit of all its numbers, shown in the heading; ``%`` shows fractions as percentages."""
     align: Literal["auto", "left", "right"] = "auto"
-    """Side the cells stand on; ``auto`` puts a column of numbers right and anything else left."""
+    """Side of the cells; ``auto`` puts a column of numbers right and anything else left."""
     decimals: int | None = None
     """Digits after the point of lone numbers; by default three significant digits, lined up where that is possible."""
 
@@ -91,7 +91,7 @@ class Table:
     columns: Sequence[Column]
     """Headings, left to right."""
     rows: Sequence[Sequence[Cell]]
-    """One sequence of cells a row, as many as there are columns."""
+    """One sequence of cells per row, one cell per column."""
     note: str = ""
     """Caption below the table."""
 
@@ -123,7 +123,7 @@ class Series:
     name: str
     """What the line shows."""
     x: Sequence[float]
-    """Where the points stand."""
+    """Positions of the points."""
     y: Sequence[float]
     """Their values."""
     low: Sequence[float] = ()
@@ -177,7 +177,7 @@ class Curve:
 
     def __post_init__(self) -> None:
         _set(self, series=tuple(self.series), events=tuple(self.events))
-        xs = [x for one in self.series for x in one.x] + [event.x for event in self.events]
+        xs = [x for line in self.series for x in line.x] + [event.x for event in self.events]
         if self.log_x and any(x <= 0 for x in xs):
             raise MeasureError(
                 f"The curve '{self.title}' has a logarithmic x, but its smallest x is {min(xs):g}.",
@@ -259,7 +259,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Listing:
-    """Text to be copied as it stands: a setting, a command, a patch."""
+    """Text to copy unchanged: a setting, a command, a patch."""
 
     title: str
     """Heading of the section."""
@@ -271,7 +271,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and values: what is there, what is missing and how to switch it on."""
+    """Names and values: what is there, what is missing and how to log it."""
 
     title: str
     """Heading of the section."""
@@ -287,14 +287,14 @@ Section: TypeAlias = Verdict | Table | Curve | Trace | Groups | Text | Listing |
 
 
 def _set(record: Any, **values: Any) -> None:
-    """Store normalised fields on a frozen record that is still being made."""
+    """Set normalised fields on a frozen record during its construction."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
 
 
 @dataclass(frozen=True)
 class Page:
-    """Everything one command has to say, ready for the terminal, for JSON or for a browser."""
+    """The whole result of one command, ready for the terminal, for JSON or for a browser."""
 
     title: str
     """What the report is about."""

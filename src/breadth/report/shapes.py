@@ -1,4 +1,4 @@
-"""Small shapes as paths: markers of lines, marks of samples, signs of severities (drawn, so that no font decides how they look)."""
+"""Small shapes as SVG paths, so no font decides how they look: markers, sample marks, signs of severities."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _HOLLOW, _OPEN = {"ring"}, {"cross"}
 
 
 def svg_path(*steps: tuple[str | float, ...]) -> str:
+    """Return path data from commands with their numbers."""
     return "".join(
         str(name) + " ".join(format_coordinate(float(number)) for number in numbers) for name, *numbers in steps
     )
@@ -93,7 +94,7 @@ _STEP = 13
 
 
 def sample_marks(outcomes: Sequence[Outcome]) -> Element:
-    """Draw a short row of samples: a disc for correct, a ring for wrong, a cross for unparsable, a dash for truncated."""
+    """Draw a row of samples: disc for correct, ring for wrong, cross for unparsable, dash for truncated."""
     paths = [
         element(
             "path",
@@ -121,7 +122,7 @@ _SIGNS: Mapping[Severity, tuple[str, str]] = {
 
 
 def severity_sign(severity: Severity) -> Element:
-    """Draw the sign of a severity: octagon, triangle, circles; broken outline for what we cannot tell."""
+    """Draw the sign of a severity: octagon, triangle, circles; a broken outline for cannot tell."""
     outline, inner = _SIGNS[severity]
     look = "broken" if severity is Severity.CANNOT_TELL else "solid"
     return element(

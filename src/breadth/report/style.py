@@ -73,7 +73,7 @@ FORCED: Mapping[str, str] = {
     )
     for name in LIGHT
 }
-"""The same roles where the reader forces a palette of their own: everything but paper and hairlines is plain text
+"""The same roles where the reader forces a palette of their own: everything but paper and thin lines is the text
 colour.
 """
 
@@ -108,7 +108,7 @@ SEVERITIES: Mapping[Severity, Mark] = {
     Severity.GOOD: Mark("good", "✔", "+"),
     Severity.CANNOT_TELL: Mark("unknown", "?", "?"),
 }
-"""How each severity is marked, beside its word."""
+"""Mark of each severity, in addition to its word."""
 
 OUTCOMES: Mapping[Outcome, Mark] = {
     Outcome.CORRECT: Mark("series-1", "●", "#"),
@@ -116,12 +116,12 @@ OUTCOMES: Mapping[Outcome, Mark] = {
     Outcome.UNPARSABLE: Mark("series-4", "×", "x"),
     Outcome.TRUNCATED: Mark("muted", "–", "-"),
 }
-"""How each outcome of a sample is marked."""
+"""Mark of each outcome of a sample."""
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How one line of a chart looks, so that it is told apart without colour."""
+    """Look of one line of a chart, distinct without colour."""
 
     color: str
     """Name of its colour."""
@@ -147,13 +147,13 @@ _MARKERS = (
 
 
 def line_style(index: int) -> LineStyle:
-    """Return the look of the line at this place; after six the colours and dashes come again with other markers."""
+    """Return the look of the line at this index; after six, colours and dashes repeat with other markers."""
     marker = _MARKERS[(index + index // len(_DASHES)) % len(_MARKERS)]
     return LineStyle(f"series-{index % 6 + 1}", _DASHES[index % len(_DASHES)], *marker)
 
 
 def line_symbol(index: int, count: int, *, ascii_only: bool) -> str:
-    """Return a line's marker in the terminal, where it alone tells lines apart: capital letters when markers run out."""
+    """Return a line's marker in the terminal, where only it differs: capital letters if markers run out."""
     if count > len(_MARKERS):
         return chr(ord("A") + index % 26)
     return line_style(index).ascii if ascii_only else line_style(index).symbol
@@ -206,4 +206,4 @@ ASCII_FOR: Mapping[str, str] = {
     "░": ".",
     "▒": ":",
 }
-"""What stands for a character where only ASCII can be printed; anything else becomes a question mark."""
+"""ASCII replacement of a character; any other becomes a question mark."""

@@ -19,7 +19,7 @@ def stylesheet() -> str:
 
 @cache
 def chart_styles() -> str:
-    """Return what charts alone need, for a picture that stands by itself."""
+    """Return the rules of charts alone, for a picture in its own file."""
     return "\n".join([color_rules(), _CHARTS])
 
 
@@ -35,11 +35,12 @@ def color_rules() -> str:
 
 
 def role_colors(colors: Mapping[str, str]) -> str:
+    """Return the colours of the roles as custom properties."""
     return ":root { " + " ".join(f"--{name}: {color};" for name, color in colors.items()) + " }"
 
 
 def token_rules() -> str:
-    """Shade each step and underline it ever more strongly, so that the steps are told apart without colour."""
+    """Shade each step and underline it more strongly, so steps differ without colour."""
     lines = ("1px dotted", "1px dashed", "1px solid", "2px solid", "3px double")
     weights = (400, 400, 400, 600, 700)
     return "\n".join(
@@ -72,7 +73,9 @@ section { margin-top: 3rem; }
 footer { margin-top: 4rem; border-top: 1px solid var(--rule); padding-top: 1.5rem; font-size: 0.875rem; }
 footer h2 { font-size: 1rem; }
 .caption, .footnotes, .events { margin: 0.75rem 0 0; color: var(--muted); font-size: 0.875rem; line-height: 1.5; }
-summary, .switch + label { display: inline-block; margin-top: 0.75rem; color: var(--note); font-size: 0.875rem; cursor: pointer; }
+summary, .switch + label {
+  display: inline-block; margin-top: 0.75rem; color: var(--note); font-size: 0.875rem; cursor: pointer;
+}
 summary { list-style-position: inside; display: list-item; }
 :focus-visible { outline: 2px solid var(--note); outline-offset: 2px; }
 """
@@ -110,8 +113,9 @@ dd { margin: 0; font-variant-numeric: tabular-nums; }
 .listed div:first-child { border-top: 0; }
 .listed dt { color: var(--muted); overflow-wrap: anywhere; }
 pre {
-  margin: 0; padding: 1rem 1.125rem; overflow-x: auto; border: 1px solid var(--rule); border-radius: 4px; background: var(--panel);
-  font: 0.875rem/1.55 ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "Noto Sans Mono", monospace; tab-size: 4;
+  margin: 0; padding: 1rem 1.125rem; overflow-x: auto;
+  border: 1px solid var(--rule); border-radius: 4px; background: var(--panel); tab-size: 4;
+  font: 0.875rem/1.55 ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "Noto Sans Mono", monospace;
 }
 """
 
@@ -196,7 +200,8 @@ _PICTURES = """
 @media (hover: none) {
   .tokens [title]:focus::after {
     content: attr(title); position: fixed; z-index: 1; left: 1rem; right: 1rem; bottom: 1rem; padding: 0.75rem 1rem;
-    border: 1px solid var(--ink); border-radius: 4px; background: var(--paper); color: var(--ink); font-weight: 400; line-height: 1.4;
+    border: 1px solid var(--ink); border-radius: 4px; background: var(--paper); color: var(--ink);
+    font-weight: 400; line-height: 1.4;
   }
 }
 """

@@ -79,11 +79,11 @@ class Frame:
 
     def x(self, value: float) -> float:
         """Return the pixel of a position."""
-        return self.left + self.axes.x.at(value) * (self.right - self.left)
+        return self.left + self.axes.x.position(value) * (self.right - self.left)
 
     def y(self, value: float) -> float:
         """Return the pixel of a value."""
-        return self.bottom - self.axes.y.at(value) * (self.bottom - self.top)
+        return self.bottom - self.axes.y.position(value) * (self.bottom - self.top)
 
     def holds_labels(self, count: int) -> bool:
         """Tell whether so many names fit below one another beside the lines' ends."""

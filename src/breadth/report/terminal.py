@@ -74,7 +74,7 @@ class Pen:
     """Whether only ASCII can be printed."""
 
     @staticmethod
-    def of(console: Console) -> Pen:
+    def for_console(console: Console) -> Pen:
         """Return the pen for a console."""
         return Pen(min(console.width, MAX_WIDTH), not console.encoding.lower().startswith("utf"))
 
@@ -103,7 +103,7 @@ class Pen:
         """Return the mark of a role as this console can print it."""
         return sign.ascii if self.ascii_only else sign.symbol
 
-    def heading(self, title: str) -> list[Text]:
+    def title(self, title: str) -> list[Text]:
         """Return a title underlined as far as it reaches; nothing for no title."""
         line = self.words(title, "bold")
         return (
@@ -152,7 +152,7 @@ def print_table(rows: Table, pen: Pen) -> list[RenderableType]:
     hidden = len(known.rows) - SHOWN_ROWS
     footnotes = [f"{flag}  {reason}" for flag, reason in known.footnotes]
     return [
-        *pen.heading(rows.title),
+        *pen.title(rows.title),
         *shown,
         *pen.notes("" if rows.rows else "No rows.", describe_hidden(hidden, "more row"), *footnotes, rows.note),
     ]
@@ -221,7 +221,7 @@ _BARS, _DIGITS = " ▁▂▃▅█", " 12345"
 def print_curve(lines: Curve, pen: Pen) -> list[RenderableType]:
     """Print a chart of about a dozen lines, then every line of it in words."""
     return [
-        *pen.heading(lines.title),
+        *pen.title(lines.title),
         pen.words(axis_label(lines.y)),
         *plot(lines, pen),
         Text(" " * max(0, pen.width - cell_len(axis_label(lines.x)))) + pen.words(axis_label(lines.x)),
@@ -265,7 +265,7 @@ def print_groups(picture: Groups, pen: Pen) -> list[RenderableType]:
     room = min(24, max((cell_len(one_line(group.name)) for group in shown), default=0))
     hidden = len(picture.groups) - len(shown)
     return [
-        *pen.heading(picture.title),
+        *pen.title(picture.title),
         Text(pen.safe(legend)),
         *(line for group in shown for line in group_lines(group, room, pen)),
         *pen.notes(describe_hidden(hidden, "more problem"), picture.note),
@@ -301,10 +301,10 @@ def print_trace(text: Trace, pen: Pen) -> list[RenderableType]:
     for piece, level in trace_pieces(text, steps, pen):
         lines.add(piece, marks[level])
     return [
-        *pen.heading(text.title),
+        *pen.title(text.title),
         *pen.notes(describe_shading(text, steps)),
         *([Text(pen.safe(scale) if pen.ascii_only else scale)] if scale else []),
-        *lines.printed(),
+        *lines.render(),
         *pen.notes(describe_hidden(hidden, "more token"), text.note),
     ]
 
@@ -344,7 +344,7 @@ class _Lines:
                 text, marks = self.rows[-1]
                 self.rows[-1] = (text + character, marks + (" " if character == " " and piece.strip() else mark) * wide)
 
-    def printed(self) -> list[Text]:
+    def render(self) -> list[Text]:
         """Return the lines, without lines of marks that hold none."""
         lines = [part.rstrip() for row in self.rows for part in (row if row[1].strip() else row[:1])]
         return [Text(line, no_wrap=True, overflow="crop") for line in lines]
@@ -355,11 +355,11 @@ class _Lines:
 
 def render_terminal(page: Page, console: Console) -> None:
     """Print the report on a console, at its width but never wider than 160 columns."""
-    pen = Pen.of(console)
+    pen = Pen.for_console(console)
     parts: list[Sequence[RenderableType]] = [[pen.words(page.title, "bold"), *pen.notes(page.subtitle)]]
     parts += [PRINTERS[type(part)](part, pen) for part in page.sections]
     if page.provenance:
-        parts.append([*pen.heading("Where this comes from"), fact_grid(page.provenance, pen)])
+        parts.append([*pen.title("Where this comes from"), fact_grid(page.provenance, pen)])
     for part in parts:
         console.print(Stack(*part), width=pen.width, highlight=False, crop=False)
         console.print()
@@ -374,16 +374,16 @@ def print_verdict(found: Verdict, pen: Pen) -> list[RenderableType]:
 
 
 def print_text(words: sections.Text, pen: Pen) -> list[RenderableType]:
-    return [*pen.heading(words.title), *pen.prose(words.text)]
+    return [*pen.title(words.title), *pen.prose(words.text)]
 
 
 def print_listing(lines: Listing, pen: Pen) -> list[RenderableType]:
     copied = pen.block(lines.text.rstrip("\n"))
-    return [*pen.heading(lines.title), copied, *pen.notes(lines.note)]
+    return [*pen.title(lines.title), copied, *pen.notes(lines.note)]
 
 
 def print_facts(listed: Facts, pen: Pen) -> list[RenderableType]:
-    return [*pen.heading(listed.title), fact_grid(listed.facts, pen)]
+    return [*pen.title(listed.title), fact_grid(listed.facts, pen)]
 
 
 def fact_grid(facts: Sequence[Fact], pen: Pen) -> RenderableType:

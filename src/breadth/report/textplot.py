@@ -56,8 +56,8 @@ class Grid:
     def place(self, point: Point) -> tuple[float, float]:
         """Return the dot column and dot row of a point."""
         return (
-            self.scales.x.at(point[0]) * (2 * self.columns - 1),
-            (1 - self.scales.y.at(point[1])) * (4 * self.rows - 1),
+            self.scales.x.position(point[0]) * (2 * self.columns - 1),
+            (1 - self.scales.y.position(point[1])) * (4 * self.rows - 1),
         )
 
     def cell(self, point: Point) -> tuple[int, int]:

@@ -186,7 +186,7 @@ async def connect(
     chosen: ServerDialect = (
         kinds.pop()
         if dialect == AUTO_DIALECT
-        else SERVER_DIALECTS.load(dialect)().fitted(next(iter(identities.values())))
+        else SERVER_DIALECTS.load(dialect)().fit_to(next(iter(identities.values())))
     )
     return OpenAISampler(list(identities), dialect=chosen, key=key, attempts=attempts)
 

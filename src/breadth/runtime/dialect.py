@@ -110,12 +110,12 @@ class ServerDialect:
         return {"logprobs": True, "top_logprobs": top} if path == CHAT_PATH else {"logprobs": top}
 
     def prompt_fields(self, request: SampleRequest) -> dict[str, Any]:
-        """Return the prompt, with the beginning of the reply where one is given."""
+        """Return the prompt, with the prefix of the reply where one is given."""
         if isinstance(request.prompt, str):
             return {"prompt": request.prompt + request.prefix}
         if request.prefix:
             raise StrategyError(
-                "The reply is to continue a given beginning, but the plain OpenAI schema cannot do that in a chat.",
+                "The reply must continue a given prefix, but the plain OpenAI schema cannot do that in a chat.",
                 "Choose the server's own dialect with --dialect (llama-cpp, vllm, sglang), or give the prompt as plain"
                 " text.",
             )

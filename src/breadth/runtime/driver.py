@@ -149,7 +149,7 @@ async def solve_all(
 async def allocate(
     driver: Driver, allocator: Allocator, tasks: Sequence[Task], *, judge: str | None = None
 ) -> list[SolveResult]:
-    """Spread the driver's budget over tasks by an allocator, in rounds; answers come by vote, or by the judge's score."""
+    """Spread the driver's budget over tasks by an allocator, in rounds; answers come by vote, or a judge's score."""
     check_unique_names(tasks)
     shares = {task.name: Share.begin(driver, task, allocator, judge) for task in tasks}
     allocation = allocator([task.name for task in tasks])

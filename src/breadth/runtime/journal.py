@@ -1,4 +1,4 @@
-"""Every outcome in order of arrival, on disk at once: a killed run resumes from here without sampling anything twice."""
+"""Every outcome in order of arrival, on disk at once: a killed run resumes from here and samples nothing twice."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Journal:
         for name, inner in [run for run in self.recorded if run[0] == task and run[1].startswith(path)]:
             yield from self.take_events(name, inner)
 
-    def pending_events(self, task: str) -> Iterable[JournalEvent]:
+    def peek_events(self, task: str) -> Iterable[JournalEvent]:
         """Yield everything of a task that has not been replayed yet, without removing it."""
         for (name, _), events in self.recorded.items():
             if name == task:
@@ -151,7 +151,7 @@ class Journal:
                     file.truncate(size)
                 if file.write(line) != len(line):  # the disk is full: leave the file as long as it was
                     file.truncate(size)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - worded below
         except OSError as error:
             raise write_error(path, error) from error
 
@@ -217,8 +217,10 @@ def event_from_row(row: Mapping[str, Any]) -> JournalEvent:
     """Return a row of the file as an event."""
     candidate = None
     if "candidate" in row:
-        names = {key: name for name, key in FIELD_KEYS.items()}
-        values = {names.get(key, key): value for key, value in dict(row["candidate"]).items()}
+        values: dict[str, Any] = dict(row["candidate"])
+        for name, key in FIELD_KEYS.items():
+            if key in values:
+                values[name] = values.pop(key)
         for name in ARRAY_FIELDS:
             if name in values:
                 values[name] = np.array(

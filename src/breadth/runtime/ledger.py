@@ -100,7 +100,7 @@ class Ledger:
         return reservation
 
     def settle(self, reservation: Reservation | None, used: Spend, *, whole: bool = True) -> Spend:
-        """Charge what a sample used, priced, and free its reservation; ``whole`` when its completion ended by itself."""
+        """Charge what a sample used, with its price, and free its reservation; ``whole`` when it ended by itself."""
         used = Spend(
             used.calls,
             used.input_tokens,
@@ -127,7 +127,7 @@ class Ledger:
 
     @property
     def accounts(self) -> list[Ledger]:
-        """This account and its parents."""
+        """The account and its parents."""
         return [self] if self.parent is None else [self, *self.parent.accounts]
 
     @property

@@ -90,15 +90,15 @@ class Capabilities:
                 ),
             ),
             ("log-probs", logprobs),
-            ("continues a beginning", self.prefix),
-            ("keeps to seeds", self.seed),
-            ("several completions a request", self.n),
-            ("sets thinking apart", self.thinking),
+            ("continues a prefix", self.prefix),
+            ("respects seeds", self.seed),
+            ("several completions per request", self.n),
+            ("separates thinking", self.thinking),
             ("caps thinking", self.thinking_cap),
             ("counts tokens in streams", self.usage),
             ("speculative decoding", self.speculative),
             ("context", "unknown" if self.context is None else f"{self.context} tokens"),
-            ("works side by side", "unknown" if self.slots is None else f"{self.slots} completions"),
+            ("parallel completions", "unknown" if self.slots is None else str(self.slots)),
             *(("remark", remark) for remark in self.remarks),
         ]
 
@@ -184,7 +184,7 @@ class Trials:
             )
             return "yes" if candidate.text.lstrip().startswith("9") else await self.continue_own_reply()
         except (ServerError, StrategyError) as error:
-            return self.record_refusal("continuing the beginning of a reply", error)
+            return self.record_refusal("continuing a prefix of a reply", error)
 
     async def continue_own_reply(self) -> Support:
         """Give a model that cannot count half of its own reply: it should write the other half."""
@@ -263,7 +263,7 @@ class Trials:
 
     def _request(self, sampling: Sampling) -> tuple[str, dict[str, Any]]:
         path, body = self.dialect.build_request(SampleRequest(COLOUR_PROMPT, sampling, model=self._model))
-        assert path == CHAT_PATH
+        assert path == CHAT_PATH  # noqa: S101 - the prompts here are chats
         return path, body
 
     async def _sample(self, request: SampleRequest) -> Any:
@@ -302,7 +302,7 @@ async def probe(
         sampler = OpenAISampler(client.url, dialect=chosen, key=key, attempts=2, seconds=seconds)
         name = model or only_model(client.url, identity)
         try:
-            return await run_trials(Trials(client, sampler, name), identity, client.url, name)
+            return await collect_capabilities(Trials(client, sampler, name), identity, client.url, name)
         finally:
             await sampler.close()
 
@@ -316,7 +316,7 @@ def only_model(url: str, identity: ServerIdentity) -> str:
     return names[0] if names else ""
 
 
-async def run_trials(trials: Trials, identity: ServerIdentity, url: str, model: str) -> Capabilities:
+async def collect_capabilities(trials: Trials, identity: ServerIdentity, url: str, model: str) -> Capabilities:
     """Run every trial and return the results."""
     usage = await trials.check_usage()
     top = await trials.count_top_logprobs()

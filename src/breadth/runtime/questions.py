@@ -74,7 +74,7 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 
 
 def keep_labelled(questions: Sequence[Question]) -> tuple[Question, ...]:
-    """Return the questions whose right answer is known, or all when none is: the two kinds cannot be graded together."""
+    """Return the questions whose right answer is known, or all when none is: the two kinds do not mix."""
     known = tuple(question for question in questions if question.key is not None)
     return known or tuple(questions)
 

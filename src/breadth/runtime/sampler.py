@@ -22,7 +22,7 @@ class SampleRequest:
     sampling: Sampling = Sampling()
     """Temperature and so on; ``max_tokens`` is what the ledger granted."""
     prefix: str = ""
-    """Given beginning of the reply; the completion continues it and does not repeat it."""
+    """Given start of the reply; the completion continues it and does not repeat it."""
     model: str = ""
     """Model asked for; empty for the server's only one."""
     halt: Halt | None = None

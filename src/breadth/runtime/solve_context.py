@@ -83,7 +83,7 @@ class SolveContext:
 
     def __post_init__(self) -> None:
         # What earlier attempts used is charged before the first sample, or it could be granted twice.
-        recorded = list(self.journal.pending_events(self.task.name))
+        recorded = list(self.journal.peek_events(self.task.name))
         for event in recorded:
             self.ledger.settle(None, event.spend, whole=event.candidate is not None)
             self.discarded += event.kind == "discarded"
@@ -148,14 +148,14 @@ class SolveContext:
             self.journal.append(replace(event, kind="failed", reason=outcome.problem, fatal=outcome.fatal))
             self.count_failure(outcome, ask)
             return None
-        text = replace_surrogates(outcome.text)
+        text = clean_surrogates(outcome.text)
         answer, key = self.task.reading.read_with_key(
             request.prefix + text, ended=outcome.finish in ("stop", "tool_calls")
         )
         candidate = replace(
             outcome,
             text=text,
-            reasoning=replace_surrogates(outcome.reasoning),
+            reasoning=clean_surrogates(outcome.reasoning),
             answer=answer,
             key=key,
             prefix=request.prefix,
@@ -240,7 +240,7 @@ class SolveContext:
         return replace(candidate, score=verdict.score, feedback=verdict.feedback, solved=verdict.solved)
 
 
-def replace_surrogates(text: str) -> str:
+def clean_surrogates(text: str) -> str:
     """Replace lone surrogates (halves of characters), which no file can hold, by question marks."""
     try:
         text.encode()
@@ -295,8 +295,8 @@ Question:
 Proposed solution:
 {solution}
 
-Say briefly what is wrong, if anything. Then end with one line: Score: N, where N is a whole number from 0 (certainly wrong) \
-to 10 (certainly right)."""
+Say briefly what is wrong, if anything. Then end with one line: Score: N, where N is a whole number from 0 \
+(certainly wrong) to 10 (certainly right)."""
 _SCORE_LINE = re.compile(r"score\W{0,10}(\d{1,2}(?:\.\d+)?)", re.IGNORECASE)
 MAX_SOLUTION_CHARACTERS = 8000
 """Characters of a solution that a judge sees, from its end: that is where the answer is."""

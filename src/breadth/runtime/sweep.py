@@ -61,8 +61,8 @@ def affordable_questions(plan: SweepPlan, each: Spend, available: int, ceiling: 
         raise SettingsError(
             f"The ceiling is {ceiling:,} output tokens, but one question takes about {each.output_tokens:,} "
             f"({plan.samples_each} samples): that is not even three questions.",
-            f"Raise --budget-tokens to {int(12 * each.output_tokens / CEILING_MARGIN):,} or more, or try fewer --widths and"
-            " --budgets.",
+            f"Raise --budget-tokens to {int(12 * each.output_tokens / CEILING_MARGIN):,} or more, or try fewer"
+            " --widths and --budgets.",
         )
     return number
 
@@ -201,9 +201,16 @@ class Sweep:
             self.plan, questions=affordable_questions(self.plan, each, len(self.questions), self.ceiling)
         )
         self.folder.save_plan(self.plan)
-        drawn = len({event for event, _ in self.folder.journal.recorded} | set(map(self.job_name, self.samples)))
-        about = {"of": len(self.questions), "at_once": self.concurrency, "pilot": len(self.samples)}
-        return estimate_sweep(self.plan, each, drawn, self.driver.ledger.spent, **about)
+        collected = len({task for task, _ in self.folder.journal.recorded} | set(map(self.job_name, self.samples)))
+        return estimate_sweep(
+            self.plan,
+            each,
+            collected,
+            self.driver.ledger.spent,
+            available=len(self.questions),
+            concurrency=self.concurrency,
+            pilot=len(self.samples),
+        )
 
     async def collect(self, on_progress: OnSweepProgress = lambda *_: None) -> Path:
         """Collect the missing samples, question by question, and write the rollouts; returns the folder.
@@ -296,7 +303,7 @@ class Sweep:
         if "prefix" not in self.driver.sampler.offers:
             return (
                 (
-                    "This server cannot continue a reply that is begun for it, so thinking could not be forced to a"
+                    "This server cannot continue a given prefix of a reply, so thinking could not be forced to a"
                     " budget: only widths were measured."
                 ),
             )

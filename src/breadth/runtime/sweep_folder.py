@@ -153,7 +153,7 @@ def reset_failed_tasks(folder: Path) -> None:
         return
     with atomic_file(path) as temporary:
         kept = [
-            discarded_line(row) if row.get("task") in failed and "kind" in row else line
+            to_discarded_line(row) if row.get("task") in failed and "kind" in row else line
             for row, line in zip(rows, lines, strict=True)
         ]
         temporary.write_bytes(b"\n".join(kept))
@@ -168,7 +168,7 @@ def read_row(line: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) and "task" in row else {}
 
 
-def discarded_line(row: Mapping[str, Any]) -> bytes:
+def to_discarded_line(row: Mapping[str, Any]) -> bytes:
     """Return an event of the journal as that of a discarded sample."""
     return orjson.dumps(
         {name: row[name] for name in ("task", "path", "place", "spend") if name in row} | {"kind": "discarded"}

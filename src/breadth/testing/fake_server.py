@@ -1,10 +1,10 @@
-"""A fake OpenAI-compatible server that says what it is told to, fails on schedule, and notes what arrived and who left.
+"""A fake OpenAI-compatible server: it gives scripted replies, fails on schedule, and records requests and disconnects.
 
-    async with FakeServer(Reply.of("the answer is 4"), faults=[every(3, Status(500))]) as server:
+    async with FakeServer(Reply.from_text("the answer is 4"), faults=[every(3, Status(500))]) as server:
         ...                                   # talk to server.url
-        server.requests[0].left               # when the client broke off, if it did
+        server.requests[0].left               # when the client disconnected, if it did
 
-For load tests it runs in a process of its own (``served`` starts one from Python; ``/fake/requests`` tells what
+For load tests it runs in a process of its own (``spawn_server`` starts one from Python; ``/fake/requests`` tells what
 arrived):
 
     python -m breadth.testing.fake_server --tokens 150 --delay 0.02
@@ -26,34 +26,33 @@ from typing import Any, Self, TypeAlias
 import orjson
 from aiohttp import web
 
-from breadth.testing.fake_replies import CHAT, COMPLETIONS, Reply, ReplyToken, error_body, stream_events, whole_body
+from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, model_list_body
+from breadth.testing.fake_replies import Reply, ReplyToken, completion_body, completion_events, status_error
 from breadth.testing.faults import CutShort, Fault, FaultResponse, Scheduled, active_faults
 
 MAX_WAIT = 20.0
-"""Seconds until it counts as not coming about: far beyond what a stalled machine costs, and short of what a test would
-wait for ever.
-"""
+"""Seconds before a wait fails: far more than a stalled machine costs, short enough for a test."""
 
 
-async def wait_until(held: Callable[[], object], patience: float = MAX_WAIT) -> None:
-    """Return as soon as it holds; raises TimeoutError when it does not come about."""
-    async with asyncio.timeout(patience):
-        while not held():
+async def wait_until(condition: Callable[[], object], timeout: float = MAX_WAIT) -> None:
+    """Return as soon as the condition holds; raises TimeoutError if it does not in time."""
+    async with asyncio.timeout(timeout):
+        while not condition():
             await asyncio.sleep(0.002)
 
 
 WRITE_BYTES = 65536
-"""Bytes of a stream without delays that are written at once."""
+"""Bytes per write of a stream without delays."""
 
 
 @dataclass
 class Arrival:
-    """One request that reached the server; times are ``time.monotonic()``, the same clock in every process of a machine."""
+    """One request that arrived; times are ``time.monotonic()``, one clock for all processes of a machine."""
 
     number: int
-    """Place among the requests, from 0."""
+    """Index among the requests, from 0."""
     path: str
-    """Path asked for."""
+    """Requested path."""
     body: dict[str, Any]
     """The request, as JSON."""
     headers: dict[str, str]
@@ -61,54 +60,54 @@ class Arrival:
     came: float = field(default_factory=time.monotonic)
     """When it came."""
     status: int | None = None
-    """Status it was answered with."""
+    """Status of the reply."""
     events: int = 0
     """Events of a stream written so far."""
     left: float | None = None
-    """When the client broke off; None if it stayed to the end."""
+    """When the client disconnected; None if it stayed to the end."""
     ended: float | None = None
-    """When the server was done with it, however it ended."""
+    """When the server finished it, however it ended."""
 
 
 async def send_stream(
     request: web.Request, arrival: Arrival, events: Iterable[bytes], replies: list[Reply]
 ) -> web.StreamResponse:
-    """Send a stream of events, at the pace of the slowest reply."""
+    """Send a stream of events, at the speed of the slowest reply."""
     response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
     await response.prepare(request)
     slow = max(replies, key=lambda reply: reply.delay)
     try:
         if slow.wait or slow.delay:
-            await _paced(response, arrival, events, slow)
+            await write_paced(response, arrival, events, slow)
         else:
-            for written, batch in _batched(events):
+            for written, batch in batch_events(events):
                 await response.write(batch)
                 arrival.events += written
     except CutShort:
-        _hang_up(request)
+        close_connection(request)
     return response
 
 
-async def _paced(response: web.StreamResponse, arrival: Arrival, events: Iterable[bytes], slow: Reply) -> None:
-    """Write each token when it is due; what follows the last token (its end, the usage) goes at once."""
-    lead = int(arrival.path == CHAT)  # the first event of a chat carries no token
+async def write_paced(response: web.StreamResponse, arrival: Arrival, events: Iterable[bytes], slow: Reply) -> None:
+    """Write each token when it is due; what follows the last token (finish reason, usage) goes at once."""
+    lead = int(arrival.path == CHAT_PATH)  # the first event of a chat carries no token
     due, last = time.monotonic() + slow.wait, len(slow.reasoning) + len(slow.tokens) - 1
-    for number, one in enumerate(events):
+    for number, event in enumerate(events):
         left = due + slow.delay * min(max(number - lead, 0), max(last, 0)) - time.monotonic()
         if left > 0:
             await asyncio.sleep(left)
-        await response.write(one)
+        await response.write(event)
         arrival.events += 1
 
 
-def _batched(events: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Join events into large writes; what came before a cut is still written."""
+def batch_events(events: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Join events into large writes; events before a cut are still written."""
     waiting: list[bytes] = []
     size = 0
     try:
-        for one in events:
-            waiting.append(one)
-            size += len(one)
+        for event in events:
+            waiting.append(event)
+            size += len(event)
             if size >= WRITE_BYTES:
                 yield len(waiting), b"".join(waiting)
                 waiting, size = [], 0
@@ -121,7 +120,7 @@ def _batched(events: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 async def send_whole(request: web.Request, body: bytes, faults: tuple[Fault, ...]) -> web.StreamResponse:
-    """Send a reply that is not streamed, as its faults leave it."""
+    """Send a whole reply, changed by its faults."""
     sent = body
     for fault in faults:
         sent = fault.body(sent)
@@ -130,37 +129,37 @@ async def send_whole(request: web.Request, body: bytes, faults: tuple[Fault, ...
     response = web.StreamResponse(headers={"content-type": "application/json", "content-length": str(len(body))})
     await response.prepare(request)
     await response.write(sent)
-    _hang_up(request)
+    close_connection(request)
     return response
 
 
-def _hang_up(request: web.Request) -> None:
+def close_connection(request: web.Request) -> None:
+    """Close the connection of a request."""
     if request.transport is not None:
         request.transport.close()
 
 
-def fault_response(instead: FaultResponse) -> web.Response:
-    """Return what a fault answers in the server's stead."""
-    headers = {} if instead.retry_after is None else {"retry-after": f"{instead.retry_after:g}"}
-    return web.Response(status=instead.status, body=instead.body, content_type=instead.content_type, headers=headers)
+def fault_response(fault: FaultResponse) -> web.Response:
+    """Return the response that a fault gives instead of the server."""
+    headers = {} if fault.retry_after is None else {"retry-after": f"{fault.retry_after:g}"}
+    return web.Response(status=fault.status, body=fault.body, content_type=fault.content_type, headers=headers)
 
 
-def json_response(content: Any, status: int = 200) -> web.Response:
+def orjson_response(content: Any, status: int = 200) -> web.Response:
     """Return a JSON reply."""
     return web.Response(status=status, body=orjson.dumps(content), content_type="application/json")
 
 
 ReplyScript: TypeAlias = Callable[[dict[str, Any], int], Reply]
-"""Says what to reply to a request (its JSON); the number counts the replies drawn before, choices of one request apart.
-"""
+"""Returns the reply to a request (its JSON); the number counts the replies before, each choice on its own."""
 MAX_REQUEST_BYTES = 64 << 20
-"""Bytes of the largest request that is read."""
+"""Bytes of a request that is read."""
 
 
 class FakeServer:
-    """The server, on a free port of this machine while the context lasts.
+    """The server, on a free port of this machine while its context is open.
 
-    A constant reply is encoded once and shared by all requests, which then carry one id: fast enough for load tests.
+    A constant reply is encoded once and shared by all requests, with one id: fast enough for load tests.
     """
 
     def __init__(
@@ -174,11 +173,11 @@ class FakeServer:
         self.requests: list[Arrival] = []
         """Requests for completions, in order of arrival."""
         self.models = tuple(models)
-        """Models it has; the first is used when a request names none, and another name is refused with status 404."""
+        """Its models; the first is the default, and a request for any other is refused with status 404."""
         self._script = script
         self._faults = tuple(faults)
         self._port = port
-        self._drawn = 0
+        self._replies = 0
         self._encoded: dict[bytes, list[bytes]] = {}
         self._runner: web.AppRunner | None = None
         self._closing = False
@@ -189,17 +188,17 @@ class FakeServer:
         return f"http://127.0.0.1:{self._port}"
 
     @property
-    def in_flight(self) -> int:
-        """Requests that are being answered."""
+    def open_requests(self) -> int:
+        """Number of requests that are not finished."""
         return sum(arrival.ended is None for arrival in self.requests)
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=MAX_REQUEST_BYTES)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/fake/requests", self._told)
-        for path in (CHAT, COMPLETIONS):
+        app.router.add_get(MODELS_PATH, self._list_models)
+        app.router.add_get("/fake/requests", self._list_requests)
+        for path in (CHAT_PATH, COMPLETIONS_PATH):
             app.router.add_post(path, self._complete)
-        # Handlers are cancelled at once when the client leaves: that is how it is noticed, and when.
+        # Handlers are cancelled as soon as the client leaves: that is how we notice it.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port, backlog=2048).start()
@@ -211,18 +210,13 @@ class FakeServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    async def _models(self, request: web.Request) -> web.Response:
+    async def _list_models(self, request: web.Request) -> web.Response:
         del request
-        return json_response(
-            {
-                "object": "list",
-                "data": [{"id": name, "object": "model", "created": 0, "owned_by": "fake"} for name in self.models],
-            }
-        )
+        return orjson_response(model_list_body((name, "fake") for name in self.models))
 
-    async def _told(self, request: web.Request) -> web.Response:
+    async def _list_requests(self, request: web.Request) -> web.Response:
         del request
-        return json_response([asdict(arrival) for arrival in self.requests])
+        return orjson_response([asdict(arrival) for arrival in self.requests])
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -230,7 +224,7 @@ class FakeServer:
         except orjson.JSONDecodeError:
             body = None
         if not isinstance(body, dict):
-            return json_response(error_body("the request is not a JSON object", 400, "invalid_request_error"), 400)
+            return orjson_response(status_error("the request is not a JSON object", 400, "invalid_request_error"), 400)
         headers = {name.lower(): value for name, value in request.headers.items()}
         arrival = Arrival(len(self.requests), request.path, body, headers)
         self.requests.append(arrival)
@@ -241,7 +235,7 @@ class FakeServer:
             raise
         except ConnectionError:
             arrival.left = None if self._closing else time.monotonic()
-            return web.Response(status=499)  # nobody is there to read it
+            return web.Response(status=499)  # nobody reads it
         finally:
             arrival.ended = time.monotonic()
         return response
@@ -250,16 +244,17 @@ class FakeServer:
         faults = active_faults(self._faults, arrival.number)
         if any(fault.hangs() for fault in faults):
             await asyncio.Event().wait()
-        instead = next((instead for fault in faults if (instead := fault.instead())), None) or self._refusal(
-            arrival.body
-        )
+        body = arrival.body
+        instead = next((response for fault in faults if (response := fault.response())), None)
+        if instead is None and body.get("model") and body["model"] not in self.models:
+            problem = status_error(f"The model `{body['model']}` does not exist.", 404, "not_found_error")
+            instead = FaultResponse(404, orjson.dumps(problem))
         if instead is not None:
             arrival.status = instead.status
             return fault_response(instead)
-        body = arrival.body
         for fault in faults:
             body = fault.request(body)
-        replies = [self._draw(arrival.path, body, faults) for _ in range(body.get("n") or 1)]
+        replies = [self._next_reply(arrival.path, body, faults) for _ in range(body.get("n") or 1)]
         arrival.status = 200
         name, model = f"fake-{arrival.number}", body.get("model") or self.models[0]
         if body.get("stream"):
@@ -268,28 +263,23 @@ class FakeServer:
                 events = fault.stream(events)
             return await send_stream(request, arrival, events, replies)
         await asyncio.sleep(max(reply.wait + reply.delay * len(reply.tokens) for reply in replies))
-        return await send_whole(request, orjson.dumps(whole_body(replies, body, arrival.path, name, model)), faults)
-
-    def _refusal(self, body: dict[str, Any]) -> FaultResponse | None:
-        if not body.get("model") or body["model"] in self.models:
-            return None
-        return FaultResponse(
-            404, orjson.dumps(error_body(f"The model `{body['model']}` does not exist.", 404, "not_found_error"))
+        return await send_whole(
+            request, orjson.dumps(completion_body(replies, body, arrival.path, name, model)), faults
         )
 
-    def _draw(self, path: str, body: dict[str, Any], faults: tuple[Fault, ...]) -> Reply:
-        reply = self._script if isinstance(self._script, Reply) else self._script(body, self._drawn)
-        self._drawn += 1
+    def _next_reply(self, path: str, body: dict[str, Any], faults: tuple[Fault, ...]) -> Reply:
+        reply = self._script if isinstance(self._script, Reply) else self._script(body, self._replies)
+        self._replies += 1
         for fault in faults:
             reply = fault.reply(reply)
-        if path == COMPLETIONS:
+        if path == COMPLETIONS_PATH:
             reply = replace(reply, reasoning=())
-        return reply.within(body)
+        return reply.limit_to(body)
 
     def _events(self, replies: list[Reply], body: dict[str, Any], path: str, name: str, model: str) -> Iterator[bytes]:
         constant = self._script
         if not isinstance(constant, Reply) or any(reply.tokens != constant.tokens for reply in replies):
-            return stream_events(replies, body, path, name, model)
+            return completion_events(replies, body, path, name, model)
         key = orjson.dumps(
             [
                 path,
@@ -303,13 +293,13 @@ class FakeServer:
             ]
         )
         if key not in self._encoded:
-            self._encoded[key] = list(stream_events(replies, body, path, "fake", model))
+            self._encoded[key] = list(completion_events(replies, body, path, "fake", model))
         return iter(self._encoded[key])
 
 
 @contextmanager
 def spawn_server(*arguments: str) -> Iterator[str]:
-    """Run the fake server in a process of its own, with the arguments of the command line; yields its address."""
+    """Run the fake server in its own process, with the arguments of the command line; yield its address."""
     command = [sys.executable, "-m", "breadth.testing.fake_server", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
         try:
@@ -319,7 +309,8 @@ def spawn_server(*arguments: str) -> Iterator[str]:
             process.kill()
 
 
-async def _serve(reply: Reply, port: int) -> None:
+async def serve_until_orphaned(reply: Reply, port: int) -> None:
+    """Serve one constant reply, print the address, and end with the parent process."""
     parent = os.getppid()
     async with FakeServer(reply, port=port) as server:
         sys.stdout.write(f"{server.url}\n")
@@ -331,7 +322,7 @@ async def _serve(reply: Reply, port: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve one constant reply until the starting process ends."""
     parser = argparse.ArgumentParser(
-        description="A fake OpenAI-compatible server with one constant reply; log-probs come when asked for."
+        description="A fake OpenAI-compatible server with one constant reply; log-probs are sent if requested."
     )
     parser.add_argument("--tokens", type=int, default=100, help="tokens of the reply")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds from one token to the next")
@@ -339,7 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
     chosen = parser.parse_args(arguments)
     tokens = tuple(ReplyToken(f" {number}") for number in range(chosen.tokens))
-    asyncio.run(_serve(Reply(tokens, wait=chosen.wait, delay=chosen.delay), chosen.port))
+    asyncio.run(serve_until_orphaned(Reply(tokens, wait=chosen.wait, delay=chosen.delay), chosen.port))
 
 
 if __name__ == "__main__":

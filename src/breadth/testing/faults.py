@@ -1,12 +1,11 @@
-"""What can go wrong with a server, each fault a small record, and when it does.
+"""Faults of a server, each a small record, and the schedule on which they strike.
 
     FakeServer(script, faults=[Status(500)])                          every request
     FakeServer(script, faults=[every(3, Status(429, retry_after=1))]) the 3rd, 6th, ... request
     FakeServer(script, faults=[first(2, Cut(after=5))])               the first two
     FakeServer(script, faults=[Scheduled(Hang(), lambda number: number in (4, 7))])
 
-Several faults may meet in one request; they act in the order given, and the first that answers in the server's stead
-wins.
+Several faults may strike one request; they act in the order given, and the first that replaces the response wins.
 """
 
 from __future__ import annotations
@@ -17,41 +16,42 @@ from typing import Any
 
 import orjson
 
-from breadth.testing.fake_replies import Reply, error_body, event
+from breadth.runtime.wire import format_event
+from breadth.testing.fake_replies import Reply, status_error
 
 
 @dataclass(frozen=True)
 class FaultResponse:
-    """A reply that a fault gives in the server's stead."""
+    """A response that a fault gives instead of the server."""
 
     status: int
     """HTTP status."""
     body: bytes
     """Body as sent."""
     content_type: str = "application/json"
-    """What the body is said to be."""
+    """Declared content type of the body."""
     retry_after: float | None = None
     """Seconds in the header Retry-After."""
 
 
-class CutShort(Exception):  # noqa: N818 - not an error of ours: it tells the fake server to close the connection
-    """Raised by a fault in mid-stream: the connection is to be closed here."""
+class CutShort(Exception):  # noqa: N818 - no error of ours: it makes the fake server close the connection
+    """Raised by a fault in mid-stream: the connection closes here."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Nothing wrong: a fault overrides what it spoils."""
+    """The base: no fault; subclasses override what they break."""
 
     def hangs(self) -> bool:
-        """Say whether the server never answers."""
+        """Whether the server never answers."""
         return False
 
-    def instead(self) -> FaultResponse | None:
-        """Return what is answered in the server's stead."""
+    def response(self) -> FaultResponse | None:
+        """Return the response to give instead of the server's."""
         return None
 
     def request(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the request as the server understands it."""
+        """Return the request as the server reads it."""
         return body
 
     def reply(self, reply: Reply) -> Reply:
@@ -76,14 +76,14 @@ class Status(Fault):
     retry_after: float | None = None
     """Seconds in the header Retry-After; None sends none."""
     shaped: bool = True
-    """Whether the body is an error in the OpenAI shape; otherwise the HTML page of some proxy."""
+    """Whether the body is an error in the OpenAI schema; otherwise it is the HTML page of a proxy."""
 
-    def instead(self) -> FaultResponse:
+    def response(self) -> FaultResponse:
         """Answer with the error."""
         if self.shaped:
             return FaultResponse(
                 self.status,
-                orjson.dumps(error_body(f"fault: status {self.status}", self.status)),
+                orjson.dumps(status_error(f"fault: status {self.status}", self.status)),
                 retry_after=self.retry_after,
             )
         page = f"<html><body><h1>{self.status}</h1></body></html>".encode()
@@ -92,7 +92,7 @@ class Status(Fault):
 
 @dataclass(frozen=True)
 class Hang(Fault):
-    """The request is taken and never answered."""
+    """The request is accepted and never answered."""
 
     def hangs(self) -> bool:
         """Hang."""
@@ -101,9 +101,9 @@ class Hang(Fault):
 
 @dataclass(frozen=True)
 class WrongContentType(Fault):
-    """Status 200 with a page that is no reply at all, as a login page or a captive portal gives."""
+    """Status 200 with a page that is not a reply, as from a login page or a captive portal."""
 
-    def instead(self) -> FaultResponse:
+    def response(self) -> FaultResponse:
         """Answer with the page."""
         return FaultResponse(200, b"<html><body>Please log in.</body></html>", "text/html")
 
@@ -116,9 +116,9 @@ class Cut(Fault):
     """Events sent before (the first of a chat carries no text); half the body when the reply is not streamed."""
 
     def stream(self, events: Iterator[bytes]) -> Iterator[bytes]:
-        """Send some events, then break off."""
-        for _, one in zip(range(self.after), events, strict=False):
-            yield one
+        """Send some events, then close."""
+        for _, chunk in zip(range(self.after), events, strict=False):
+            yield chunk
         raise CutShort
 
     def body(self, body: bytes) -> bytes:
@@ -128,15 +128,15 @@ class Cut(Fault):
 
 @dataclass(frozen=True)
 class MalformedJson(Fault):
-    """One event, or the whole body, is not JSON; the stream then goes on."""
+    """One event, or the whole body, is not JSON; the stream then continues."""
 
     after: int = 3
     """Events before the broken one."""
 
     def stream(self, events: Iterator[bytes]) -> Iterator[bytes]:
         """Break one event."""
-        for number, one in enumerate(events):
-            yield b'data: {"choices": [{"delta"\n\n' if number == self.after else one
+        for number, chunk in enumerate(events):
+            yield b'data: {"choices": [{"delta"\n\n' if number == self.after else chunk
 
     def body(self, body: bytes) -> bytes:
         """Break the body, at its full length."""
@@ -145,16 +145,16 @@ class MalformedJson(Fault):
 
 @dataclass(frozen=True)
 class ErrorInStream(Fault):
-    """The status was 200 and the stream had begun when the server failed: it sends an error as an event and ends."""
+    """The server fails in mid-stream, after status 200: it sends an error as an event and ends."""
 
     after: int = 3
     """Events before the error."""
 
     def stream(self, events: Iterator[bytes]) -> Iterator[bytes]:
         """Send some events, then the error."""
-        for _, one in zip(range(self.after), events, strict=False):
-            yield one
-        yield event(error_body("fault: the engine died", 500))
+        for _, chunk in zip(range(self.after), events, strict=False):
+            yield chunk
+        yield format_event(status_error("fault: the engine died", 500))
 
 
 @dataclass(frozen=True)
@@ -175,32 +175,32 @@ class DuplicatedChunks(Fault):
 
     def stream(self, events: Iterator[bytes]) -> Iterator[bytes]:
         """Send each twice."""
-        for one in events:
-            yield one
-            yield one
+        for chunk in events:
+            yield chunk
+            yield chunk
 
 
 @dataclass(frozen=True)
 class NIgnored(Fault):
-    """A request for several choices gets one, without a word."""
+    """A request for several choices silently gets one."""
 
     def request(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Forget ``n``."""
+        """Drop ``n``."""
         return {name: value for name, value in body.items() if name != "n"}
 
 
 @dataclass(frozen=True)
 class NoLogprobs(Fault):
-    """Log-probs are asked for and not sent, without a word."""
+    """Requested log-probs are silently not sent."""
 
     def request(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Forget that they were asked for."""
+        """Drop the request for log-probs."""
         return {name: value for name, value in body.items() if name not in ("logprobs", "top_logprobs")}
 
 
 @dataclass(frozen=True)
 class NoUsage(Fault):
-    """What was used is never said."""
+    """The usage is never sent."""
 
     def reply(self, reply: Reply) -> Reply:
         """Leave the usage out."""
@@ -218,12 +218,12 @@ class EmptyText(Fault):
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A fault that strikes some requests only."""
+    """A fault that strikes only some requests."""
 
     fault: Fault
     """What goes wrong."""
     when: Callable[[int], bool]
-    """Says for the number of a request, counted from 0, whether it is struck."""
+    """Whether the request of this number, from 0, is struck."""
 
 
 def every(nth: int, fault: Fault) -> Scheduled:
@@ -237,7 +237,7 @@ def first(count: int, fault: Fault) -> Scheduled:
 
 
 def active_faults(faults: tuple[Fault | Scheduled, ...], number: int) -> tuple[Fault, ...]:
-    """Return the faults that strike the request of this number."""
+    """Return the faults that strike this request."""
     return tuple(
         fault.fault if isinstance(fault, Scheduled) else fault
         for fault in faults

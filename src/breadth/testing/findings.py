@@ -1,4 +1,4 @@
-"""The contract of findings: what :func:`check_finding` holds every check of the doctor to, ours and yours."""
+"""The contract of findings: what :func:`check_finding` requires of every check of the doctor, ours and yours."""
 
 from __future__ import annotations
 
@@ -11,50 +11,51 @@ from typing import Any
 import numpy as np
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import SEVERITIES, CannotTell, Check, Finding, field_reasons
+from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, Check, Finding, field_reasons
 from breadth.doctor.trainer_config import DIALECTS
 from breadth.report.jsonable import to_jsonable
 from breadth.runs.names import METRIC_NAMES
 from breadth.runs.reader import Run
 from breadth.runs.schema import EntropyKind, Header
 from breadth.runs.writer import RunWriter
+from breadth.testing import expect
 
 QUIET_STEPS = 60
-"""Steps of the runs that nothing may be found in."""
+"""Steps of the runs in which nothing may be found."""
 
 
 def check_finding(check: Check, name: str) -> None:
-    """Hold a check to what every finding promises; raises AssertionError with what is broken.
+    """Check what every finding promises; raises AssertionError with what is broken.
 
-    Its constants carry their reasons; with nothing to go by it does not find anything; nor in a run whose metrics are
-    all noise around a constant, all constant, three points long, or not numbers; and it never raises.
+    Its constants carry their reasons. It finds nothing without evidence, nor in a run whose metrics are noise around a
+    constant, constant, three points long, or not numbers; and it never raises.
     """
     kind: Any = type(check)
-    _require(is_dataclass(kind), f"{name} is no dataclass: its constants must be fields")
+    expect(is_dataclass(kind), f"{name} is no dataclass: its constants must be fields")
     undocumented = [field.name for field in fields(kind) if not field_reasons(kind).get(field.name)]
-    _require(not undocumented, f"the constants {', '.join(undocumented)} of {name} have no reason under them")
-    _require((type(check).__doc__ or "").strip(), f"{name} has no docstring: --explain would have nothing to say")
+    expect(not undocumented, f"the constants {', '.join(undocumented)} of {name} have no reason under them")
+    expect((type(check).__doc__ or "").strip(), f"{name} has no docstring: --explain would have nothing to say")
     alone = check.check(Evidence("nothing"))
-    _require(not isinstance(alone, Finding), f"{name} was found where there is nothing")
+    expect(not isinstance(alone, Finding), f"{name} was found where there is nothing")
     with tempfile.TemporaryDirectory() as folder:
-        for what, evidence in _quiet(Path(folder)):
+        for what, evidence in quiet_runs(Path(folder)):
             outcome = check.check(evidence)
-            _require(not isinstance(outcome, Finding), f"{name} was found in a run of which {what}: {outcome}")
+            expect(not isinstance(outcome, Finding), f"{name} was found in a run of which {what}: {outcome}")
 
 
 def check_outcome(finding: Finding | CannotTell, name: str) -> None:
-    """Hold what a check said to the form the doctor prints: a name of the catalogue, numbers as proof, words for every dialect."""
-    _require(finding.name == name, f"it calls itself {finding.name}, the catalogue {name}")
+    """Check the form of a result: a name of the catalogue, numbers as evidence, a patch for every dialect."""
+    expect(finding.name == name, f"it calls itself {finding.name}, the catalogue {name}")
     if isinstance(finding, CannotTell):
-        _require(finding.missing, f"{name} cannot tell and does not say what is missing")
+        expect(finding.missing, f"{name} cannot tell and does not say what is missing")
         return
-    _require(finding.severity in SEVERITIES, f"{finding.severity} is no severity of a finding")
-    _require(
+    expect(finding.severity in FINDING_SEVERITIES, f"{finding.severity} is no severity of a finding")
+    expect(
         any(sign.isdigit() for sign in finding.headline), f"the headline of {name} has no number: {finding.headline!r}"
     )
-    _require(finding.headline.endswith("."), f"the headline of {name} is no sentence")
-    _require(finding.evidence, f"{name} proves nothing")
-    _require(finding.disproof, f"{name} does not say what would disprove it")
+    expect(finding.headline.endswith("."), f"the headline of {name} is no sentence")
+    expect(finding.evidence, f"{name} proves nothing")
+    expect(finding.disproof, f"{name} does not say what would disprove it")
     for fact in finding.evidence:
         to_jsonable(fact)
     for prescription in finding.prescriptions:
@@ -62,13 +63,8 @@ def check_outcome(finding: Finding | CannotTell, name: str) -> None:
             dialect.patch(prescription.changes, Evidence("nothing").config)
 
 
-def _require(holds: object, broken: str) -> None:
-    if not holds:
-        raise AssertionError(broken)
-
-
-def _quiet(folder: Path) -> Iterator[tuple[str, Evidence]]:
-    """Yield runs that nothing is wrong with, or that nothing can be read from."""
+def quiet_runs(folder: Path) -> Iterator[tuple[str, Evidence]]:
+    """Yield runs with no problem, or with nothing to read."""
     rng = np.random.default_rng(0)
     levels = {
         name: 0.05 if name in ("zero_variance_groups", "truncated", "mismatch", "kl_reference", "kl_old") else 0.5
@@ -76,16 +72,17 @@ def _quiet(folder: Path) -> Iterator[tuple[str, Evidence]]:
     }
     levels |= {"length": 200.0, "length_min": 100.0, "length_max": 300.0, "clip_fraction": 0.01}
     noisy = {name: level * (1 + rng.normal(0, 0.02, QUIET_STEPS)) for name, level in levels.items()}
-    yield "all metrics are noise around a constant", _run(folder / "noise", noisy)
+    yield "all metrics are noise around a constant", write_run(folder / "noise", noisy)
     yield (
         "all metrics are constant",
-        _run(folder / "constant", {name: np.full(QUIET_STEPS, level) for name, level in levels.items()}),
+        write_run(folder / "constant", {name: np.full(QUIET_STEPS, level) for name, level in levels.items()}),
     )
-    yield "there are three points", _run(folder / "short", {name: values[:3] for name, values in noisy.items()})
-    yield "no metric is a number", _run(folder / "none", {name: np.full(QUIET_STEPS, np.nan) for name in levels})
+    yield "there are three points", write_run(folder / "short", {name: values[:3] for name, values in noisy.items()})
+    yield "no metric is a number", write_run(folder / "none", {name: np.full(QUIET_STEPS, np.nan) for name in levels})
 
 
-def _run(folder: Path, series: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> Evidence:
+def write_run(folder: Path, series: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> Evidence:
+    """Write metrics as a run; return the evidence of it."""
     kind = EntropyKind("exact", 1.0, "token-mean", "response")
     writer = RunWriter(folder, Header(name=folder.name, trainer="trl", entropies={"entropy": kind}), flush=False)
     for place in range(len(next(iter(series.values())))):

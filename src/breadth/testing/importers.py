@@ -1,4 +1,4 @@
-"""The contract of importers: what :func:`check_importer` holds every importer to, ours and yours."""
+"""The contract of importers: what :func:`check_importer` requires of every importer, ours and yours."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ from breadth.runs.schema import (
     column_type,
     to_toml_value,
 )
+from breadth.testing import expect
 
 CUTS = 40
-"""Places at which each sample is cut off, besides its first and last bytes."""
+"""Positions at which each sample is truncated, in addition to its first and last bytes."""
 
 FOREIGN_HEADS: tuple[tuple[str, str, bytes], ...] = (
     (
@@ -76,75 +77,73 @@ FOREIGN_HEADS: tuple[tuple[str, str, bytes], ...] = (
     ("", "empty.log", b""),
     ("", "notes.txt", b"nothing to see here\n" * 20),
 )
-"""(trainer, file name, first bytes) of files that only that trainer's importer may claim; nobody's where it is empty.
-"""
+"""(trainer, file name, first bytes) of files that only that trainer's importer may claim; empty: none."""
 
 
 def check_importer(importer: Importer, samples: Sequence[Path], *, last_resort: bool = False) -> None:
-    """Hold an importer to the contract of its family; raises AssertionError with what it breaks.
+    """Check the contract of importers; raises AssertionError with what is broken.
 
     - it and its entropy are documented, and its switches name metrics or columns that exist;
-    - it recognises each of ``samples`` (small whole files it must be able to read, one for each kind) and claims no
-      foreign file;
-    - what it reads conforms to the schema, holds at least one row somewhere, and is the same on every reading;
-    - a sample cut off at any byte gives records or a BreadthError, never another exception.
+    - it recognises each of ``samples`` (small complete files, one of each kind) and claims no foreign file;
+    - what it reads conforms to the schema, holds at least one row, and is the same on every reading;
+    - a sample truncated at any byte gives records or a BreadthError, never another exception.
 
-    ``last_resort`` is for an importer that takes any rows and is asked last: it may claim other trainers' files.
+    ``last_resort`` marks an importer that takes any rows and is asked last: it may claim other trainers' files.
     """
     check_description(importer)
-    _check_claims(importer, last_resort=last_resort)
-    _require(len(samples) > 0, "give at least one sample")
+    check_claims(importer, last_resort=last_resort)
+    expect(len(samples) > 0, "give at least one sample")
     kept = importer.current(samples)
-    _require(set(kept) <= set(samples) and len(set(kept)) == len(kept), "current() may only leave files out")
+    expect(set(kept) <= set(samples) and len(set(kept)) == len(kept), "current() may only leave files out")
     rows = 0
     for sample in samples:
         kind = importer.recognises(sample, read_head(sample))
-        _require(bool(kind), f"{sample.name} is not recognised")
-        records = _read(importer, sample, str(kind))
+        expect(bool(kind), f"{sample.name} is not recognised")
+        records = list(importer.read(sample, str(kind)))
         check_records(records)
-        _require(
-            _told(records) == _told(_read(importer, sample, str(kind))),
+        expect(
+            comparable(records) == comparable(list(importer.read(sample, str(kind)))),
             f"{sample.name} reads differently the second time",
         )
-        _check_cuts(importer, sample, str(kind))
+        check_truncated_copies(importer, sample, str(kind))
         rows += sum(isinstance(record, MetricRow | RolloutBatch) for record in records)
-    _require(rows > 0, "none of the samples gave a row")
+    expect(rows > 0, "none of the samples gave a row")
 
 
 def check_description(importer: Importer) -> None:
     """Check that an importer says who it is, which entropy its trainer logs and what to switch on for more."""
-    _require(bool(importer.trainer) and importer.trainer == importer.trainer.lower(), "trainer is a lower-case name")
-    _require(bool(inspect.getdoc(type(importer))), "the class has a docstring")
-    _require(isinstance(importer.entropy, EntropyKind), "entropy is an EntropyKind")
+    expect(bool(importer.trainer) and importer.trainer == importer.trainer.lower(), "trainer is a lower-case name")
+    expect(bool(inspect.getdoc(type(importer))), "the class has a docstring")
+    expect(isinstance(importer.entropy, EntropyKind), "entropy is an EntropyKind")
     for name in ("entropy", "switches"):
-        _require(_has_docstring(type(importer), name), f"{name} has a docstring under the field")
-    _require(len(importer.switches) > 0, "switches say what to set to log more")
+        expect(has_field_docstring(type(importer), name), f"{name} has a docstring under the field")
+    expect(len(importer.switches) > 0, "switches name what to set to log more")
     for name, setting in importer.switches.items():
-        _require(
+        expect(
             name == "rollouts" or name in METRIC_NAMES or name in ROLLOUT_TYPES,
             f"switch {name!r} is no metric or column of ours",
         )
-        _require(bool(setting.strip()), f"switch {name!r} says nothing")
+        expect(bool(setting.strip()), f"switch {name!r} says nothing")
 
 
 def check_records(records: Iterable[Any]) -> None:
     """Check that records conform to the schema."""
     for record in records:
         if isinstance(record, MetricRow):
-            _check_metrics(record)
+            check_metric_row(record)
         elif isinstance(record, RolloutBatch):
-            _check_table(record.table)
-            _require(record.split in ("train", "eval"), f"split is {record.split!r}")
+            check_rollout_table(record.table)
+            expect(record.split in ("train", "eval"), f"split is {record.split!r}")
         elif isinstance(record, LoggedConfig):
             to_toml_value(record.table)
         elif isinstance(record, LoggedEntropyKind):
-            _require(isinstance(record.kind, EntropyKind), f"the entropy's kind is {record.kind!r}")
+            expect(isinstance(record.kind, EntropyKind), f"the entropy's kind is {record.kind!r}")
         else:
-            _require(isinstance(record, Remark) and bool(record.problem), f"{record!r} is no record")
+            expect(isinstance(record, Remark) and bool(record.problem), f"{record!r} is no record")
 
 
-def _has_docstring(owner: type, name: str) -> bool:
-    """Look for a string under the attribute, or in the property, in the class or one it inherits from."""
+def has_field_docstring(owner: type, name: str) -> bool:
+    """Whether the attribute or property has a docstring, in the class or one it inherits from."""
     for cls in owner.__mro__[:-1]:
         declared = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
         body = declared.body if isinstance(declared, ast.ClassDef) else []
@@ -163,38 +162,42 @@ def _has_docstring(owner: type, name: str) -> bool:
     return False
 
 
-def _check_metrics(row: MetricRow) -> None:
-    _require(row.split in ("train", "eval"), f"split is {row.split!r}")
-    _require(row.step is None or (type(row.step) is int and row.step >= 0), f"step is {row.step!r}")
-    _require(row.time is None or type(row.time) is float, f"time is {row.time!r}")
+def check_metric_row(row: MetricRow) -> None:
+    """Check the types and names of a metric row."""
+    expect(row.split in ("train", "eval"), f"split is {row.split!r}")
+    expect(row.step is None or (type(row.step) is int and row.step >= 0), f"step is {row.step!r}")
+    expect(row.time is None or type(row.time) is float, f"time is {row.time!r}")
     for name, value in row.values.items():
-        _require(type(name) is str and type(value) is float, f"metric {name!r} is {value!r}: need a name and a float")
+        expect(type(name) is str and type(value) is float, f"metric {name!r} is {value!r}: need a name and a float")
         name.encode("utf-8")  # a name that UTF-8 cannot hold cannot be stored
 
 
-def _check_table(table: pa.Table) -> None:
+def check_rollout_table(table: pa.Table) -> None:
+    """Check the columns of a table of rollouts."""
     for name in REQUIRED_COLUMNS:
-        _require(name in table.column_names, f"rollouts have no column {name!r}")
-        _require(table.column(name).null_count == 0, f"column {name!r} has nulls")
-    _require(len(set(table.column_names)) == len(table.column_names), f"columns repeat: {table.column_names}")
+        expect(name in table.column_names, f"rollouts have no column {name!r}")
+        expect(table.column(name).null_count == 0, f"column {name!r} has nulls")
+    expect(len(set(table.column_names)) == len(table.column_names), f"columns repeat: {table.column_names}")
     for field in table.schema:
         wanted = column_type(field.name)
         if wanted is None and field.name in PROBLEM_SCHEMA.names:
             wanted = PROBLEM_SCHEMA.field(field.name).type
-        _require(wanted is not None, f"the schema has no column {field.name!r}")
-        _require(field.type == wanted, f"column {field.name!r} is {field.type}, not {wanted}")
+        expect(wanted is not None, f"the schema has no column {field.name!r}")
+        expect(field.type == wanted, f"column {field.name!r} is {field.type}, not {wanted}")
     table.validate(full=True)
 
 
-def _check_claims(importer: Importer, *, last_resort: bool) -> None:
+def check_claims(importer: Importer, *, last_resort: bool) -> None:
+    """Check that an importer claims no file of another trainer."""
     for trainer, name, start in FOREIGN_HEADS:
         if trainer == importer.trainer or (trainer and last_resort):
             continue
         claimed = importer.recognises(Path("somewhere") / name, start)
-        _require(not claimed, f"it claims {name} of {trainer or 'nobody'} as its {claimed}")
+        expect(not claimed, f"it claims {name} of {trainer or 'nobody'} as its {claimed}")
 
 
-def _check_cuts(importer: Importer, sample: Path, kind: str) -> None:
+def check_truncated_copies(importer: Importer, sample: Path, kind: str) -> None:
+    """Check that a truncated sample gives records or a BreadthError."""
     whole = sample.read_bytes()
     ends = {
         *range(min(8, len(whole))),
@@ -210,7 +213,7 @@ def _check_cuts(importer: Importer, sample: Path, kind: str) -> None:
             copy.write_bytes(whole[:end])
             try:
                 importer.recognises(copy, read_head(copy))
-                check_records(_read(importer, copy, kind))
+                check_records(importer.read(copy, kind))
             except BreadthError:
                 continue
             except Exception as error:
@@ -219,15 +222,6 @@ def _check_cuts(importer: Importer, sample: Path, kind: str) -> None:
                 ) from error
 
 
-def _read(importer: Importer, path: Path, kind: str) -> list[Record]:
-    return list(importer.read(path, kind))
-
-
-def _told(records: Sequence[Record]) -> list[str]:
-    """Write records out, for comparing them: NaN equals NaN here."""
+def comparable(records: Sequence[Record]) -> list[str]:
+    """Return records as texts that compare: NaN equals NaN here."""
     return [repr(record.table.to_pydict()) if isinstance(record, RolloutBatch) else repr(record) for record in records]
-
-
-def _require(held: bool, otherwise: str) -> None:
-    if not held:
-        raise AssertionError(otherwise)

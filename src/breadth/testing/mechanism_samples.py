@@ -1,4 +1,4 @@
-"""Random records of every stage, and a few periods of a chain run on them: what the contract of mechanisms compares."""
+"""Random records of every stage, and runs of a chain on them, for the contract of mechanisms to compare."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TOKEN_FIELDS = (
     "advantages",
     "weights",
 )
-"""Fields of a Batch with one value a token."""
+"""Fields of a Batch with one value per token."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step's whole batch, with the parameters its gradient is taken for."""
+    """The whole batch of one optimizer step, with the parameters of its gradient."""
 
     logits: Tensor
     """(B, T, V) parameters."""
@@ -40,7 +40,7 @@ class Step:
 
 
 def sample_step(seed: int, *, dtype: torch.dtype = torch.float64, fill: float = 0.0, sharpness: float = 2.0) -> Step:
-    """Return a random step; ``fill`` is put into every token field outside the mask."""
+    """Return a random step; ``fill`` is the value of every token field outside the mask."""
     dice = torch.Generator().manual_seed(seed)
     shape = (SEQUENCES, TOKENS, VOCABULARY)
     logits = (sharpness * torch.randn(shape, generator=dice, dtype=torch.float64)).requires_grad_()
@@ -61,7 +61,7 @@ def sample_step(seed: int, *, dtype: torch.dtype = torch.float64, fill: float = 
 def build_batch(
     logits: Tensor, old: Tensor, reference: Tensor, sampled: Tensor, advantages: Tensor, weights: Tensor, mask: Tensor
 ) -> Batch:
-    """Return the batch that three policies' logits and the sampled tokens make."""
+    """Return the batch of the logits of three policies and the sampled tokens."""
     now, then = logits.log_softmax(-1), old.log_softmax(-1)
     picked = sampled[..., None]
     return Batch(
@@ -90,23 +90,23 @@ def take_sequences(batch: Batch, places: Tensor) -> Batch:
 
 
 def sample_rollouts(seed: int) -> Rollouts:
-    """Return a random generation: groups of one problem each, some all right, some all wrong, one rollout without a reward."""
+    """Return a random generation: one problem per group, some all right, some all wrong, one reward missing."""
     dice = random.Random(seed)  # noqa: S311  # made-up data, not a secret
     count = SEQUENCES + 2 * GROUP
     right = [dice.random() < (0.0, 1.0, 0.5, 0.3, 0.7, 0.1)[place // GROUP] for place in range(count)]
-    rewards = torch.tensor([float(one) for one in right], dtype=torch.float64)
+    rewards = torch.tensor([float(solved) for solved in right], dtype=torch.float64)
     rewards[3 * GROUP + 1] = float("nan")
     lengths = torch.tensor([dice.randint(1, TOKENS) for _ in range(count)])
     noise = torch.Generator().manual_seed(seed)
-    outcomes = ["42" if one else dice.choice(["7", "13", None]) for one in right]
+    outcomes = ["42" if solved else dice.choice(["7", "13", None]) for solved in right]
     return Rollouts(
         rewards=rewards,
         groups=torch.arange(count) // GROUP,
         lengths=lengths,
-        correct=torch.tensor([float(one) for one in right], dtype=torch.float64),
+        correct=torch.tensor([float(solved) for solved in right], dtype=torch.float64),
         problems=[f"problem {place // GROUP}" for place in range(count)],
         outcomes=outcomes,
-        texts=[_text(dice, outcome) for outcome in outcomes],
+        texts=[sample_text(dice, outcome) for outcome in outcomes],
         truncated=lengths == TOKENS,
         mask=torch.arange(TOKENS) < lengths[:, None],
         entropy=torch.rand(count, TOKENS, generator=noise, dtype=torch.float64),
@@ -117,28 +117,28 @@ def sample_rollouts(seed: int) -> Rollouts:
 def take_rollouts(rollouts: Rollouts, places: list[int]) -> Rollouts:
     """Return some rollouts, in the order given."""
     values = {spec.name: getattr(rollouts, spec.name) for spec in fields(rollouts)}
-    return replace(rollouts, **{name: _picked(value, places) for name, value in values.items()})
+    for name, value in values.items():
+        if isinstance(value, Tensor):
+            values[name] = value[places]
+        elif isinstance(value, list):
+            values[name] = [value[place] for place in places]
+    return replace(rollouts, **values)
 
 
 def sample_plan(seed: int, step: int) -> Plan:
-    """Return a random plan over a few problems, with what the generation before saw of them."""
+    """Return a random plan over a few problems, with the counts of the previous generation."""
     dice = random.Random(1000 * seed + step)  # noqa: S311  # made-up data, not a secret
     problems = tuple(f"problem {place}" for place in range(12))
     seen = {
-        one: (8, min(8, max(0, round(dice.gauss(place, 1.5)))))
-        for place, one in enumerate(problems)
+        problem: (8, min(8, max(0, round(dice.gauss(place, 1.5)))))
+        for place, problem in enumerate(problems)
         if step and dice.random() < 0.8
     }
     return Plan(problems, (8,) * len(problems), step=step, results=seen)
 
 
-def _picked(value: Any, places: list[int]) -> Any:
-    if isinstance(value, Tensor):
-        return value[places]
-    return [value[place] for place in places] if isinstance(value, list) else value
-
-
-def _text(dice: random.Random, outcome: str | None) -> str:
+def sample_text(dice: random.Random, outcome: str | None) -> str:
+    """Return a random completion: reasoning, sometimes a repetition loop, and the stated answer."""
     steps = [
         "first we add the terms",
         "let us check the result again",
@@ -157,11 +157,11 @@ def _text(dice: random.Random, outcome: str | None) -> str:
 
 
 CHECK_STEPS = 8
-"""Optimizer steps or generations each check runs, so that controllers leave their first state."""
+"""Optimizer steps or generations of each check: enough for controllers to leave their first state."""
 
 
 def run_all(objective: Objective) -> None:
-    """Let some periods of every stage pass."""
+    """Run some periods of every stage."""
     for step in range(CHECK_STEPS):
         if objective.chain.mechanisms_of(Stage.PLAN):
             objective.plan(sample_plan(0, step))
@@ -180,8 +180,8 @@ def run_loss(
     dtype: torch.dtype = torch.float64,
     gradient: bool = True,
 ) -> dict[str, Any]:
-    """Run some optimizer steps; returns every loss and gradient and the last state."""
-    objective, told = Objective(chain), dict[str, Any]()
+    """Run some optimizer steps; return every loss and gradient and the last state."""
+    objective, results = Objective(chain), dict[str, Any]()
     for number in range(CHECK_STEPS):
         step = sample_step(number, dtype=dtype, fill=fill, sharpness=3.0 / (1 + number / 4))
         if not gradient:
@@ -191,13 +191,13 @@ def run_loss(
             if shuffle
             else torch.arange(SEQUENCES)
         )
-        told[f"loss of step {number}"] = run_step(objective, step, list(order.chunk(cuts)))
-        told[f"gradient of step {number}"] = not_none(step.logits.grad)
-    return told | {"states": objective.state()["states"]}
+        results[f"loss of step {number}"] = run_step(objective, step, list(order.chunk(cuts)))
+        results[f"gradient of step {number}"] = not_none(step.logits.grad)
+    return results | {"states": objective.state()["states"]}
 
 
 def run_step(objective: Objective, step: Step, parts: Sequence[Tensor]) -> Tensor:
-    """Take one optimizer step in micro-batches of these sequences; returns the loss, and leaves the gradient in the step's logits."""
+    """Take one optimizer step in micro-batches; return the loss (the gradient is in the step's logits)."""
     objective.begin(take_sequences(step.batch, torch.cat(list(parts))))
     total = torch.zeros((), dtype=torch.float64)
     for places in parts:
@@ -209,8 +209,8 @@ def run_step(objective: Objective, step: Step, parts: Sequence[Tensor]) -> Tenso
 
 
 def run_credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = False) -> dict[str, Any]:
-    """Run some generations; returns all advantages, what was kept and the last state."""
-    objective, told = Objective(chain), dict[str, Any]()
+    """Run some generations; return all advantages, which rollouts were kept, and the last state."""
+    objective, results = Objective(chain), dict[str, Any]()
     for number in range(CHECK_STEPS):
         rollouts = sample_rollouts(number)
         if garbage:
@@ -227,20 +227,20 @@ def run_credit(chain: Chain, *, order: list[int] | None = None, garbage: bool = 
             if not torch.equal(copy.nan_to_num(), getattr(rollouts, name).nan_to_num()):
                 raise AssertionError(f"it writes into the rollouts' {name}")
         advantages = not_none(after.advantages)
-        told[f"advantages of generation {number}"] = (
+        results[f"advantages of generation {number}"] = (
             advantages * not_none(rollouts.mask) if advantages.ndim == 2 else advantages
         )
-        told[f"rollouts kept of generation {number}"] = not_none(after.kept).double()
-    return told | {"states": objective.state()["states"]}
+        results[f"rollouts kept of generation {number}"] = not_none(after.kept).double()
+    return results | {"states": objective.state()["states"]}
 
 
-def run_plan(chain: Chain, *, turn: bool = False) -> dict[str, Any]:
-    """Run some generations; returns what each plan samples, and the last state."""
-    objective, told = Objective(chain), dict[str, Any]()
+def run_plan(chain: Chain, *, reverse: bool = False) -> dict[str, Any]:
+    """Run some generations; return what each plan samples, and the last state."""
+    objective, results = Objective(chain), dict[str, Any]()
     for number in range(CHECK_STEPS):
         plan = sample_plan(0, number)
-        plan = replace(plan, problems=plan.problems[::-1], samples=plan.samples[::-1]) if turn else plan
+        plan = replace(plan, problems=plan.problems[::-1], samples=plan.samples[::-1]) if reverse else plan
         after, _ = objective.plan(plan)
-        told[f"plan {number}"] = (dict(sorted(zip(after.problems, after.samples, strict=True))), after.temperature)
+        results[f"plan {number}"] = (dict(sorted(zip(after.problems, after.samples, strict=True))), after.temperature)
         objective.generation += 1
-    return told | {"states": objective.state()["states"]}
+    return results | {"states": objective.state()["states"]}

@@ -1,4 +1,8 @@
-"""The contract of strategies, for authors of their own: drive one by hand, and check what every strategy must hold."""
+"""The contract of strategies: drive one by hand, check what every strategy must hold, try it on a scripted model.
+
+``HumpModel`` is that model: its accuracy is a known function of how long it thinks, so a test can see whether the
+optimum is found blind.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +18,29 @@ from breadth.inference.records import Answer, Ask, Candidate, Request, Run, Samp
 from breadth.inference.strategy import Strategy
 from breadth.inference.sync_driver import SyncDriver
 from breadth.runtime.sampler import Meter, SampleRequest
+from breadth.testing import expect
 
 MAX_REQUESTS = 20_000
-"""A run that asks more often than this does not end."""
+"""Requests after which a run counts as endless."""
 TASK = Task(({"role": "user", "content": "What is 6 times 7?"},), "check", sampling=Sampling(max_tokens=64), seed=7)
 """The task a strategy is checked on unless another is given."""
 
 Replies = Callable[[Ask, int], Candidate | None]
-"""Gives the candidate for a draw, told the request and how many draws there were before; None when it fails."""
+"""Returns the candidate for a request and the number of samples drawn before it; None when the sample fails."""
 
 
 @dataclass(frozen=True)
 class DriveResult:
-    """What came of driving a strategy."""
+    """What a driven strategy asked for, was sent and answered."""
 
     answer: Answer
     """What it answered."""
     requests: tuple[Request, ...]
     """What it asked for, in order."""
     drawn: tuple[Candidate, ...]
-    """Everything drawn for it, delivered or not."""
+    """All candidates drawn for it, delivered or not."""
     delivered: tuple[Candidate, ...]
-    """Of that, what it was sent."""
+    """The candidates it was sent."""
 
     @property
     def total_tokens(self) -> int:
@@ -51,21 +56,25 @@ def drive(
     budget: int | None = None,
     judge: Callable[[Candidate], Candidate] | None = None,
 ) -> DriveResult:
-    """Run a strategy on replies from a function or a list, at most ``budget`` draws; every draw arrives at once, in order."""
+    """Run a strategy on replies from a function or a list, at most ``budget`` samples; each arrives at once."""
     count = 0
-    given = replies if callable(replies) else _in_order(replies)
+
+    def reply(ask: Ask, number: int) -> Candidate | None:
+        if callable(replies):
+            return replies(ask, number)
+        return replies[number] if number < len(replies) else None
 
     def draw(ask: Ask, place: str) -> Candidate | None:
         nonlocal count
         if budget is not None and count >= budget:
             return None
-        candidate = given(ask, count)
+        candidate = reply(ask, count)
         count += 1
-        return None if candidate is None else replace(candidate, place=place, prefix=ask.prefix)
+        return None if candidate is None else replace(candidate, draw_id=place, prefix=ask.prefix)
 
-    pump = SyncDriver(draw, (lambda candidate, _: judge(candidate)) if judge else None)
-    answer = pump.run(_bounded(strategy, task))
-    return DriveResult(answer, tuple(pump.requests), tuple(pump.drawn), tuple(pump.delivered))
+    driver = SyncDriver(draw, (lambda candidate, _: judge(candidate)) if judge else None)
+    answer = driver.run(limit_requests(strategy, task))
+    return DriveResult(answer, tuple(driver.requests), tuple(driver.drawn), tuple(driver.delivered))
 
 
 def check_strategy(
@@ -73,61 +82,60 @@ def check_strategy(
 ) -> None:
     """Hold a strategy to the contract of the family; an AssertionError says what it broke.
 
-    - Whenever the budget dies, it ends, and answers from what has arrived: some candidate once any had a readable
-      answer.
+    - When the budget runs out, it ends and answers from what has arrived: some candidate, if any answer was readable.
     - The same replies give the same answer.
-    - It ends on nothing, on empty texts, on answers that cannot be read, on completions cut at their cap.
-    - It answers when every second draw fails, when log-probs have gaps, and with one token a completion.
-    - Without log-probs it works, or says so in its notes.
-    - Its answer keeps every candidate it was sent, so that its cost is whole.
+    - It ends when it gets no replies, empty texts, unreadable answers, or completions truncated at the token limit.
+    - It answers when every second sample fails, when log-probs have gaps, and with one token per completion.
+    - Without log-probs it works, or its notes say that it does not.
+    - Its answer keeps every candidate it was sent, so its cost is complete.
     - It survives TOML and pickle.
     """
-    _settings_survive(strategy)
-    full = drive(strategy, task, _varied, judge=judge)
-    hold(full.answer.chosen is not None, "It drew candidates with readable answers, and answered none of them.")
-    hold(drive(strategy, task, _varied, judge=judge).answer == full.answer, "The same replies gave another answer.")
-    for budget in _budgets(len(full.drawn)):
-        cut = drive(strategy, task, _varied, budget=budget, judge=judge)
-        hold(
+    expect(loads(type(strategy), dumps(strategy)) == strategy, "It does not survive TOML.")
+    expect(pickle.loads(pickle.dumps(strategy)) == strategy, "It does not survive pickle.")  # noqa: S301 - our own bytes, just written
+    full = drive(strategy, task, answer_reply, judge=judge)
+    expect(full.answer.chosen is not None, "It drew candidates with readable answers, and answered none of them.")
+    expect(
+        drive(strategy, task, answer_reply, judge=judge).answer == full.answer, "The same replies gave another answer."
+    )
+    count = len(full.drawn)
+    for budget in sorted({*range(min(count, 12)), *np.linspace(0, count, 12, dtype=int).tolist()}):
+        cut = drive(strategy, task, answer_reply, budget=budget, judge=judge)
+        expect(
             (cut.answer.chosen is not None) == (budget > 0),
-            f"With a budget of {budget} draws it answered {cut.answer.chosen}.",
+            f"With a budget of {budget} samples it answered {cut.answer.chosen}.",
         )
-        _keeps_all(cut)
+        check_keeps_all(cut)
     for kind, replies in HARD_REPLIES.items():
         hard = drive(strategy, task, replies, judge=judge)
-        hold(hard.answer.key is None, f"It voted on {kind}.")
-        _keeps_all(hard)
+        expect(hard.answer.key is None, f"It voted on {kind}.")
+        check_keeps_all(hard)
     for kind, replies in POOR_REPLIES.items():
-        hold(drive(strategy, task, replies, judge=judge).answer.chosen is not None, f"It answered nothing with {kind}.")
+        expect(
+            drive(strategy, task, replies, judge=judge).answer.chosen is not None, f"It answered nothing with {kind}."
+        )
     tiny = replace(task, sampling=replace(task.sampling, max_tokens=1))
-    hold(
-        drive(strategy, tiny, _varied, judge=judge).answer.chosen is not None,
-        "It answered nothing with one token a completion.",
+    expect(
+        drive(strategy, tiny, answer_reply, judge=judge).answer.chosen is not None,
+        "It answered nothing with one token per completion.",
     )
-    bare = drive(strategy, task, _without_logprobs, judge=judge).answer
-    hold(bare.chosen is not None, "Without log-probs it answered nothing.")
+    bare = drive(strategy, task, reply_without_logprobs, judge=judge).answer
+    expect(bare.chosen is not None, "Without log-probs it answered nothing.")
     if strategy.needs & {"logprobs", "confidences"}:
-        hold(bool(bare.notes), "It needs log-probs, had none, and does not say so.")
+        expect(bool(bare.notes), "It needs log-probs, had none, and does not say so.")
 
 
-def hold(held: bool, broken: str) -> None:
-    """Raise an AssertionError that says what was broken, also where assertions are switched off."""
-    if not held:
-        raise AssertionError(broken)
-
-
-def _keeps_all(driven: DriveResult) -> None:
+def check_keeps_all(driven: DriveResult) -> None:
+    """Check that an answer keeps exactly the candidates that the strategy was sent."""
     kept, sent = ({candidate.draw_id for candidate in some} for some in (driven.answer.candidates, driven.delivered))
-    hold(kept <= sent, "It keeps candidates that were never drawn.")
-    hold(sent <= kept, f"It keeps {len(kept & sent)} of the {len(sent)} candidates it was sent: its cost is not whole.")
+    expect(kept <= sent, "It keeps candidates that were never drawn.")
+    expect(
+        sent <= kept,
+        f"It keeps {len(kept & sent)} of the {len(sent)} candidates it was sent: its cost is not complete.",
+    )
 
 
-def _settings_survive(strategy: Strategy) -> None:
-    hold(loads(type(strategy), dumps(strategy)) == strategy, "It does not survive TOML.")
-    hold(pickle.loads(pickle.dumps(strategy)) == strategy, "It does not survive pickle.")
-
-
-def _bounded(strategy: Strategy, task: Task) -> Run:
+def limit_requests(strategy: Strategy, task: Task) -> Run:
+    """Run a strategy; AssertionError if it makes more than ``MAX_REQUESTS`` requests."""
     run = strategy(task)
     sent = None
     for _ in range(MAX_REQUESTS):
@@ -139,16 +147,8 @@ def _bounded(strategy: Strategy, task: Task) -> Run:
     raise AssertionError(f"It asked {MAX_REQUESTS:,} times and did not end.")
 
 
-def _budgets(draws: int) -> list[int]:
-    return sorted({*range(min(draws, 12)), *np.linspace(0, draws, 12, dtype=int).tolist()})
-
-
-def _in_order(replies: Sequence[Candidate]) -> Replies:
-    return lambda _, number: replies[number] if number < len(replies) else None
-
-
-def _varied(ask: Ask, number: int) -> Candidate:
-    """Give answers of which 42 is the commonest, with texts, lengths and confidences that differ."""
+def answer_reply(ask: Ask, number: int) -> Candidate:
+    """Return answers of which 42 is the most common, with texts, lengths and confidences that differ."""
     rng = np.random.default_rng(number)
     answer = ("42", "42", "41", "42", "43")[number % 5]
     tokens = int(rng.integers(5, 40))
@@ -166,55 +166,65 @@ def _varied(ask: Ask, number: int) -> Candidate:
     )
 
 
-def _without_logprobs(ask: Ask, number: int) -> Candidate:
-    return replace(_varied(ask, number), logprobs=None, confidences=None)
+def reply_without_logprobs(ask: Ask, number: int) -> Candidate:
+    """Return a varied reply without log-probs."""
+    return replace(answer_reply(ask, number), logprobs=None, confidences=None)
 
 
-def _patchy(ask: Ask, number: int) -> Candidate:
-    drawn = _varied(ask, number)
+def reply_with_gaps(ask: Ask, number: int) -> Candidate:
+    """Return a varied reply in which every third log-prob is missing."""
+    drawn = answer_reply(ask, number)
     if drawn.logprobs is None or drawn.confidences is None:
         return drawn
     gap = np.where(np.arange(len(drawn.logprobs)) % 3 == 1, np.nan, 0).astype(np.float32)
     return replace(drawn, logprobs=drawn.logprobs + gap, confidences=drawn.confidences + gap)
 
 
-def _every_second(ask: Ask, number: int) -> Candidate | None:
-    return None if number % 2 else _varied(ask, number)
+def every_second_reply(ask: Ask, number: int) -> Candidate | None:
+    """Fail every second sample."""
+    return None if number % 2 else answer_reply(ask, number)
 
 
-def _nothing(ask: Ask, number: int) -> None:
+def no_reply(ask: Ask, number: int) -> None:
+    """Fail every sample."""
     del ask, number
 
 
-def _empty(ask: Ask, number: int) -> Candidate:
+def empty_reply(ask: Ask, number: int) -> Candidate:
+    """Return an empty text."""
     del ask, number
     return Candidate("", tokens=0, prompt_tokens=10)
 
 
-def _unreadable(ask: Ask, number: int) -> Candidate:
-    return replace(_varied(ask, number), text="I could not say.", answer=None, key=None)
+def unreadable_reply(ask: Ask, number: int) -> Candidate:
+    """Return a text without an answer."""
+    return replace(answer_reply(ask, number), text="I could not say.", answer=None, key=None)
 
 
-def _cut(ask: Ask, number: int) -> Candidate:
+def truncated_reply(ask: Ask, number: int) -> Candidate:
+    """Return a text truncated at the token limit."""
     cap = (ask.sampling or TASK.sampling).max_tokens
-    return replace(_varied(ask, number), text="and so on and", answer=None, key=None, finish="length", tokens=cap)
+    return replace(answer_reply(ask, number), text="and so on and", answer=None, key=None, finish="length", tokens=cap)
 
 
 HARD_REPLIES: dict[str, Replies] = {
-    "no reply at all": _nothing,
-    "empty texts": _empty,
-    "texts without an answer": _unreadable,
-    "completions cut at their cap": _cut,
+    "no reply at all": no_reply,
+    "empty texts": empty_reply,
+    "texts without an answer": unreadable_reply,
+    "completions truncated at the token limit": truncated_reply,
 }
-"""What a strategy must end on, without an answer to vote for."""
-POOR_REPLIES: dict[str, Replies] = {"every second draw failing": _every_second, "gaps in the log-probs": _patchy}
-"""What a strategy must answer from."""
+"""Replies on which a strategy must end without an answer."""
+POOR_REPLIES: dict[str, Replies] = {
+    "every second sample failing": every_second_reply,
+    "gaps in the log-probs": reply_with_gaps,
+}
+"""Replies from which a strategy must still answer."""
 
 
 THINKING_WORD = "hmm "
-"""What one token of thinking looks like."""
+"""One token of thinking."""
 ANSWER_CUE = "Final Answer:"
-"""What a prefix ends with when thinking was cut and the answer is wanted."""
+"""The end of a prefix that cuts thinking off and asks for the answer."""
 HUMP_ANSWER_TOKENS = 4
 
 
@@ -222,39 +232,36 @@ HUMP_ANSWER_TOKENS = 4
 class HumpModel:
     """A sampler that thinks word by word and is right with a probability that you choose.
 
-    Left alone it thinks ``natural`` words and states its answer; told to go on it thinks as long again; cut, it answers
-    at once. How long it has thought is counted in what stands before the answer, so whoever forces its thinking sees
-    the accuracy of that length.
+    It thinks ``natural_length`` words and then states its answer. Asked to continue it thinks as long again; cut off,
+    it answers at once. The length of its thinking is counted in the text before the answer, so forced thinking gets the
+    accuracy of that length.
     """
 
     accuracy: Callable[[int], float]
-    """Words of thinking -> chance that an answer is right."""
+    """Words of thinking -> probability that an answer is right."""
     truths: Mapping[str, str]
     """Question -> right answer."""
-    natural: int = 32
+    natural_length: int = 32
     """Words it thinks by itself."""
-    misled: float = 1.0
-    """Share of wrong answers that are the same one: 1 makes voting useless where it is wrong more often than not, 0
-    spreads them.
-    """
-    surer: float = 0.0
-    """How much higher the confidence of right answers is than that of wrong ones, whose standard deviation is 1; only where log-probs are
-    asked for."""
+    common_error_share: float = 1.0
+    """Share of wrong answers that agree: at 1 voting cannot help where most are wrong, 0 spreads them."""
+    confidence_gap: float = 0.0
+    """Mean confidence of right answers minus that of wrong ones (standard deviation 1), if log-probs are requested."""
     offers: frozenset[str] = frozenset({"prefix", "seed", "confidences", "logprobs"})
     """What it can do."""
     limit: int | None = None
-    """Draws after which it hangs, as if the process were about to be killed; None for no limit."""
+    """Samples after which it hangs, as if the process were about to be killed; None for no limit."""
     drawn: list[SampleRequest] = field(default_factory=list)
-    """Everything asked of it."""
+    """All requests it got."""
 
     async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
-        """Think, and answer when there is room to."""
+        """Think, and answer if the token limit allows."""
         meter.calls += 1
         if self.limit is not None and len(self.drawn) >= self.limit:
             await asyncio.Event().wait()
         self.drawn.append(request)
         rng = np.random.default_rng(request.seed)
-        words = 0 if request.prefix.endswith(ANSWER_CUE) else self.natural
+        words = 0 if request.prefix.endswith(ANSWER_CUE) else self.natural_length
         room = request.sampling.max_tokens
         if words + HUMP_ANSWER_TOKENS > room:
             words, text, finish = room, THINKING_WORD * room, "length"
@@ -278,17 +285,17 @@ class HumpModel:
     def _answer(self, draw: SampleRequest, rng: np.random.Generator, words: int) -> str:
         truth = self.truths[_question(draw)]
         thought = draw.prefix.count(THINKING_WORD) + words
-        said = " " if draw.prefix.endswith(ANSWER_CUE) else "The answer is "
+        lead = " " if draw.prefix.endswith(ANSWER_CUE) else "The answer is "
         if rng.random() < self.accuracy(thought):
-            return f"{said}{truth}."
-        wrong = 1 if rng.random() < self.misled else int(rng.integers(2, 1000))
-        return f"{said}{int(truth) + wrong}."
+            return f"{lead}{truth}."
+        wrong = 1 if rng.random() < self.common_error_share else int(rng.integers(2, 1000))
+        return f"{lead}{int(truth) + wrong}."
 
     def _confidences(
         self, draw: SampleRequest, rng: np.random.Generator, text: str
     ) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
         right = text.endswith(f" {self.truths[_question(draw)]}.")
-        return np.array([10 + rng.normal() + self.surer * right], dtype=np.float32)
+        return np.array([10 + rng.normal() + self.confidence_gap * right], dtype=np.float32)
 
 
 def _question(draw: SampleRequest) -> str:

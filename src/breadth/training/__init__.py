@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from breadth.training.credit.planning_credit import PlanningCredit as PlanningCredit
     from breadth.training.credit.rare_success_cap import RareSuccessCap as RareSuccessCap
     from breadth.training.credit.repeat_penalty import RepeatPenalty as RepeatPenalty
-    from breadth.training.loss.kl_cov import KLCov as KLCov
     from breadth.training.loss.cispo import Cispo as Cispo
     from breadth.training.loss.clip_cov import ClipCov as ClipCov
     from breadth.training.loss.clipped_policy import ClippedPolicy as ClippedPolicy
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from breadth.training.loss.fork_thermostat import ForkThermostat as ForkThermostat
     from breadth.training.loss.forking_tokens import ForkingTokens as ForkingTokens
     from breadth.training.loss.gradient_preserving import GradientPreserving as GradientPreserving
+    from breadth.training.loss.kl_cov import KLCov as KLCov
     from breadth.training.loss.reference_kl import ReferenceKL as ReferenceKL
     from breadth.training.loss.repo import Repo as Repo
     from breadth.training.loss.sequence_ratio import SequenceRatio as SequenceRatio

@@ -18,13 +18,13 @@ from breadth.training.credit.leave_one_out import LeaveOneOut
 from breadth.training.credit.maxrl import MaxRL
 from breadth.training.credit.pass_at_k import PassAtK
 from breadth.training.credit.rare_success_cap import RareSuccessCap
-from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.cispo import Cispo
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.loss.forking_tokens import ForkingTokens
 from breadth.training.loss.gradient_preserving import GradientPreserving
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.sequence_ratio import SequenceRatio
 from breadth.training.objective import Objective
 from breadth.training.reduction import Reduction

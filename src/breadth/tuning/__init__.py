@@ -1,1 +1,1 @@
-"""Choosing an inference policy from a sweep: its evidence, the options, the choice, fitted stop rules and the report."""
+"""Choosing an inference policy from a sweep: evidence, options, choice, fitted stop rules and the report."""

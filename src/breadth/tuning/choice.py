@@ -173,7 +173,7 @@ expensive ones are shown to gain too little; or nothing is shown and the default
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class OptionChoice:
     """The option to use, why, and what to expect of it."""
 
     option: Option
@@ -187,7 +187,7 @@ class Choice:
     p_value: float
     """Chance of such a gain over one plain draw among the more expensive options, if none of them were better."""
     cost: Interval
-    """Tokens per question; where the one-standard-error rule chose, the interval is over its choices on resampled questions."""
+    """Tokens per question; for the one-standard-error rule, the interval is over its choices on resampled questions."""
     score: Interval
     """Expected score on new questions: every question is scored with the choice of the others."""
     gain: PairedComparison
@@ -201,7 +201,7 @@ class Choice:
         return self.outcome != "cannot tell"
 
 
-def choose(options: Sequence[Option], *, seed: int = 0) -> Choice:
+def choose(options: Sequence[Option], *, seed: int = 0) -> OptionChoice:
     """Choose by the one-standard-error rule, paired over questions, once a more expensive option is shown to gain.
 
     The rule is that of Breiman et al. 1984. One test covers all options that cost more than one plain draw: does any
@@ -222,7 +222,7 @@ def choose(options: Sequence[Option], *, seed: int = 0) -> Choice:
     if outcome == "better" and fitted.mean() <= table[:, default].mean():
         picked, outcome = default, _UNKNOWN  # the gain is gone on questions that it was not chosen on
     chosen = options[picked]
-    return Choice(
+    return OptionChoice(
         chosen,
         options[int(np.argmax(table.mean(axis=0)))],
         options[default],
@@ -260,12 +260,12 @@ def pick_option(table: FloatArray, costs: FloatArray, default: int, seed: int) -
     if p_value <= RISK:
         value = cheapest_as_good(table, costs, default, seed, replicates=40).value
         return int(np.argmin(np.abs(costs - value))), "better", p_value
-    for place, interval in zip(cheaper.tolist(), simultaneous_intervals(gaps[:, cheaper], seed), strict=True):
+    for place, interval in zip(cheaper.tolist(), bonferroni_intervals(gaps[:, cheaper], seed), strict=True):
         if interval.low > -SCORE_TOLERANCE:
             return place, "cheaper", p_value
     # Where nothing more expensive was measured, a gain by it is not ruled out.
     small = expensive.size > 0 and all(
-        interval.high < SCORE_TOLERANCE for interval in simultaneous_intervals(gaps[:, expensive], seed)
+        interval.high < SCORE_TOLERANCE for interval in bonferroni_intervals(gaps[:, expensive], seed)
     )
     return default, "enough" if small else "cannot tell", p_value
 
@@ -287,7 +287,7 @@ def cheapest_as_good(
     return one_standard_error_choice(costs[gains], table[:, gains], replicates=replicates, seed=seed).budget
 
 
-def simultaneous_intervals(gaps: FloatArray, seed: int) -> tuple[Interval, ...]:
+def bonferroni_intervals(gaps: FloatArray, seed: int) -> tuple[Interval, ...]:
     """Return intervals of several mean differences that hold simultaneously (Bonferroni)."""
     if not gaps.shape[1]:
         return ()

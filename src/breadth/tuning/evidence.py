@@ -1,4 +1,4 @@
-"""What a sweep's run folder holds: per arm, the answer, score and cost of every sample, and what the samples look like."""
+"""What a sweep's run folder holds: answer, score and cost of every sample, and what each arm's samples look like."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def read_evidence(run: Run) -> SweepEvidence:
     """Read a sweep; only questions with every sample of every arm count, so all arms are compared on the same ones."""
     if "plan" not in run.header.config:
         raise NotARunError(
-            run.folder / HEADER, "is not of a sweep.", "Give the folder that breadth tune wrote with --out."
+            run.folder / HEADER_FILE, "is not of a sweep.", "Give the folder that breadth tune wrote with --out."
         )
     plan = from_table(SweepPlan, run.header.config["plan"], "plan")
     samples: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
@@ -139,7 +139,7 @@ def classify_answers(arms: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[in
 
 
 def pooled_majority(classes: Mapping[int, IntArray]) -> dict[int, float]:
-    """Return the majority answers with every arm weighted equally, each with its score: 1, or a share of 1 when tied."""
+    """Return the majority answers with all arms weighted equally, each with its score: 1, or a share when tied."""
     shares: dict[int, float] = defaultdict(float)
     for labels in classes.values():
         for label in labels[labels >= 0].tolist():
@@ -253,7 +253,7 @@ def describe_arm(arm: ArmEvidence, evidence: SweepEvidence, common: int) -> ArmT
         arm.arm.budget,
         _share(arm.scores),
         float(arm.tokens.mean()),
-        answer_entropy(arm.classes[:, :common]),
+        arm_answer_entropy(arm.classes[:, :common]),
         common,
         changing,
         lost,
@@ -267,8 +267,8 @@ def _share(table: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Interval
     return mean_interval(table.mean(axis=1), bounds=(0.0, 1.0))
 
 
-def answer_entropy(classes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Interval | None:
-    """Return the mean entropy of the answers to a question; None from single samples, or where nothing could be read."""
+def arm_answer_entropy(classes: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Interval | None:
+    """Return the mean entropy of the answers to a question; None from single samples or without readable answers."""
     samples = classes.shape[1]
     rows = np.repeat(np.arange(len(classes)), samples)
     entropies = group_diversity(rows, classes.ravel()).entropy

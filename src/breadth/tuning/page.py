@@ -1,4 +1,4 @@
-"""The report of a tuned sweep: verdicts, curves against cost and budget, every option, what the samples look like, and the policy."""
+"""The report of a tuned sweep: verdicts, curves against cost and budget, tables of every option, and the policy."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from breadth.report.sections import Axis, Column, Curve, Event, Fact, Listing, P
 from breadth.runs.schema import Header
 from breadth.tuning.choice import Option, vote_scores
 from breadth.tuning.evidence import ArmEvidence, ArmTraits
-from breadth.tuning.policy_fit import StopOption
 from breadth.tuning.result import TuningResult
 from breadth.tuning.verdicts import points, write_verdicts
 
 SELF_CONSISTENT = (
     "The file has no right answers, so the score is agreement with the answer most samples of all arms give (every arm"
-    " counts the same). It says how cheaply the model's own majority can be had, not how often that is right: a model"
-    " that is wrong with confidence agrees with itself."
+    " counts the same). It measures how cheaply the model's own majority can be had, not how often that is right: a"
+    " model that is wrong with confidence agrees with itself."
 )
 
 
 def build_tuning_page(tuned: TuningResult, header: Header) -> Page:
-    """Return everything the sweep says, the most important first."""
+    """Build the report of a sweep, the most important first."""
     sections: list[Section] = [
         *write_verdicts(tuned),
-        *_caveats(tuned),
-        _cost_curve(tuned),
+        *caveats(tuned),
+        cost_chart(tuned),
         build_options_table(tuned),
-        *_budget_curves(tuned),
+        *budget_charts(tuned),
         *build_grid_table(tuned),
         build_traits_table(tuned),
         *build_equal_tokens_table(tuned),
         *build_stop_table(tuned),
-        *_gate(tuned),
-        _policy(tuned),
+        *confidence_section(tuned),
+        policy_listing(tuned),
     ]
     return Page(f"Tuning: {header.name}", sections, subtitle=_subtitle(tuned), provenance=_provenance(tuned, header))
 
@@ -49,10 +48,12 @@ def _subtitle(tuned: TuningResult) -> str:
     evidence = tuned.evidence
     model = evidence.plan.policy.model or "the server's model"
     labels = "with right answers" if evidence.labelled else "without right answers"
-    return f"{model} on {pluralize(len(evidence.questions), 'question')} {labels}, {evidence.plan.samples_each} samples each"
+    questions = pluralize(len(evidence.questions), "question")
+    return f"{model} on {questions} {labels}, {evidence.plan.samples_each} samples each"
 
 
-def _caveats(tuned: TuningResult) -> list[Section]:
+def caveats(tuned: TuningResult) -> list[Section]:
+    """List what limits the results: no right answers, notes of the plan, questions left out."""
     evidence = tuned.evidence
     texts = [] if evidence.labelled else [SELF_CONSISTENT]
     texts += evidence.plan.notes
@@ -64,7 +65,8 @@ def _caveats(tuned: TuningResult) -> list[Section]:
     return [Text("\n\n".join(texts), "What to keep in mind")] if texts else []
 
 
-def _cost_curve(tuned: TuningResult) -> Curve:
+def cost_chart(tuned: TuningResult) -> Curve:
+    """Draw the score of every option against its tokens."""
     votes = [option for option in tuned.options if option.budget is None]
     forced = [option for option in tuned.options if option.budget is not None]
     lines = [_line("plain draws, voted on", votes)] + ([_line("thinking forced", forced)] if forced else [])
@@ -85,7 +87,7 @@ def _cost_curve(tuned: TuningResult) -> Curve:
 
 def _line(name: str, options: Sequence[Option]) -> Series:
     known = sorted((option for option in options if option.cost > 0), key=lambda option: option.cost)
-    points = [score_of(option) for option in known]
+    points = [score_interval(option) for option in known]
     return Series(
         name,
         [option.cost for option in known],
@@ -95,7 +97,8 @@ def _line(name: str, options: Sequence[Option]) -> Series:
     )
 
 
-def _budget_curves(tuned: TuningResult) -> list[Section]:
+def budget_charts(tuned: TuningResult) -> list[Section]:
+    """Draw score and answer entropy against forced thinking; nothing with fewer than two budgets."""
     forced = [traits for traits in tuned.traits if traits.budget is not None]
     if len(forced) < 2:
         return []
@@ -106,16 +109,16 @@ def _budget_curves(tuned: TuningResult) -> list[Section]:
     curves: list[Section] = [
         Curve(
             f"{scored.capitalize()} against thinking",
-            [_traced("one sample", forced, [one.score for one in forced])],
+            [_budget_series(forced, [arm.score for arm in forced])],
             x,
             Axis(scored, "%"),
             log_x=True,
             events=mark,
         )
     ]
-    known = [(one, one.entropy) for one in forced if one.entropy is not None]
+    known = [(arm, arm.entropy) for arm in forced if arm.entropy is not None]
     if len(known) > 1:
-        line = _traced("one sample", [one for one, _ in known], [entropy for _, entropy in known])
+        line = _budget_series([arm for arm, _ in known], [entropy for _, entropy in known])
         curves.append(
             Curve(
                 "Spread of answers against thinking", [line], x, Axis("answer entropy", "nats"), log_x=True, events=mark
@@ -124,9 +127,9 @@ def _budget_curves(tuned: TuningResult) -> list[Section]:
     return curves
 
 
-def _traced(name: str, arms: Sequence[ArmTraits], points: Sequence[Interval]) -> Series:
+def _budget_series(arms: Sequence[ArmTraits], points: Sequence[Interval]) -> Series:
     return Series(
-        name,
+        "one sample",
         [arm.budget or 0 for arm in arms],
         [p.value for p in points],
         [p.low for p in points],
@@ -134,20 +137,21 @@ def _traced(name: str, arms: Sequence[ArmTraits], points: Sequence[Interval]) ->
     )
 
 
-def _gate(tuned: TuningResult) -> list[Section]:
+def confidence_section(tuned: TuningResult) -> list[Section]:
+    """Say whether confidence may be used; nothing where no log-probs were requested."""
     fit = tuned.confidence
     if fit is None:
         return []
-    said = fit.gate.reason[0].upper() + fit.gate.reason[1:] + "."
+    text = fit.gate.reason[0].upper() + fit.gate.reason[1:] + "."
     if fit.change is not None:
         gap = fit.change.difference
         used = "is used" if fit.strategy is not None else "is not used: that may be chance"
-        said += f" The vote by confidence changes {tuned.evidence.score_name} by {points(gap)} and {used}."
-    return [Text(said, "Confidence")]
+        text += f" The vote by confidence changes {tuned.evidence.score_name} by {points(gap)} and {used}."
+    return [Text(text, "Confidence")]
 
 
-def _policy(tuned: TuningResult) -> Listing:
-    """Return the policy as the file has it, without the library of a stop rule, which is long."""
+def policy_listing(tuned: TuningResult) -> Listing:
+    """Return the policy file without the library of a stop rule, which is long."""
     policy, strategy = tuned.policy, tuned.policy.strategy
     note = 'Run it with: breadth solve "QUESTION" --url URL --policy policy.toml'
     if isinstance(strategy, AdaptiveVote) and isinstance(strategy.stop, Risk):
@@ -182,9 +186,9 @@ def build_options_table(tuned: TuningResult) -> Table:
     ]
     rows: list[list[Cell]] = [
         [
-            _marked(tuned, option),
+            mark_option(tuned, option),
             option.width,
-            score_of(option),
+            score_interval(option),
             option.cost,
             option.seconds,
             *([option.money] if priced else []),
@@ -198,9 +202,10 @@ def build_options_table(tuned: TuningResult) -> Table:
     return Table("Options", columns, rows, note=note)
 
 
-def _marked(tuned: TuningResult, option: Option) -> str:
-    """Return the name with what is to be said of it: a column of its own would be out of sight on a phone."""
-    words = [word for one, word in ((tuned.choice.option, "chosen"), (tuned.choice.best, "highest")) if one is option]
+def mark_option(tuned: TuningResult, option: Option) -> str:
+    """Return the option's name with its marks: a column of its own would be out of sight on a phone."""
+    marks = ((tuned.choice.option, "chosen"), (tuned.choice.best, "highest"))
+    words = [word for marked, word in marks if marked is option]
     return f"{option.name} ({', '.join(words)})" if words else option.name
 
 
@@ -217,13 +222,14 @@ def build_grid_table(tuned: TuningResult) -> list[Section]:
         *(Column(f"vote of {width}" if width > 1 else "one", "%") for width in widths),
     ]
     note = (
-        f"{evidence.score_name.capitalize()}, exactly over all ways to draw so many. Votes over forced traces are here for"
-        " comparison and are no options: a policy votes on plain draws or forces one trace."
+        f"{evidence.score_name.capitalize()}, exactly over all ways to draw so many. Votes over forced traces are here"
+        " for comparison and are no options: a policy votes on plain draws or forces one trace."
     )
-    return [Table("Thinking and width together", columns, [_grid_row(arm, widths) for arm in arms], note=note)]
+    return [Table("Thinking and width together", columns, [grid_row(arm, widths) for arm in arms], note=note)]
 
 
-def _grid_row(arm: ArmEvidence, widths: list[int]) -> list[Cell]:
+def grid_row(arm: ArmEvidence, widths: list[int]) -> list[Cell]:
+    """Return one arm's row: the score of votes of each width over its samples."""
     samples = arm.classes.shape[1]
     drawn = [width for width in widths if width <= samples]
     scores = curve_intervals(vote_scores(arm, drawn), bounds=(0.0, 1.0))
@@ -234,7 +240,7 @@ def _grid_row(arm: ArmEvidence, widths: list[int]) -> list[Cell]:
 
 
 def build_traits_table(tuned: TuningResult) -> Table:
-    """Return what the samples of each arm look like."""
+    """Return the description of each arm's samples."""
     columns = [
         Column("samples"),
         Column("answer entropy", "nats"),
@@ -249,18 +255,19 @@ def build_traits_table(tuned: TuningResult) -> Table:
         " Change their answer = state one answer, then another, in one trace; lost and found are such changes away"
         " from and to the right answer. Unread = no answer found."
     )
-    return Table("What the samples look like", columns, [_traits_row(one) for one in tuned.traits], note=note)
+    return Table("What the samples look like", columns, [traits_row(arm) for arm in tuned.traits], note=note)
 
 
-def _traits_row(one: ArmTraits) -> list[Cell]:
+def traits_row(arm: ArmTraits) -> list[Cell]:
+    """Return one arm's row of the table of samples."""
     entropy: Cell = (
-        one.entropy if one.entropy is not None else Missing("one sample an arm, or no answer that could be read")
+        arm.entropy if arm.entropy is not None else Missing("one sample per arm, or no answer that could be read")
     )
-    return [one.name, entropy, one.changing, one.lost, one.found, one.unread, one.truncated]
+    return [arm.name, entropy, arm.changing, arm.lost, arm.found, arm.unread, arm.truncated]
 
 
 def build_equal_tokens_table(tuned: TuningResult) -> list[Section]:
-    """Return longer thinking beside more draws; nothing where thinking was not forced."""
+    """Return longer thinking against more draws; nothing where thinking was not forced."""
     if not tuned.equal:
         return []
     columns = [
@@ -308,14 +315,14 @@ def build_stop_table(tuned: TuningResult) -> list[Section]:
     ]
     rows: list[list[Cell]] = [
         [
-            _taken(one, tuned.stop.chosen),
-            one.score,
-            one.change.display_value,
-            one.draws.value,
-            one.tokens,
-            one.agreement,
+            f"{option.name} (chosen)" if option is tuned.stop.chosen else option.name,
+            option.score,
+            option.change.display_value,
+            option.draws.value,
+            option.tokens,
+            option.agreement,
         ]
-        for one in tuned.stop.tried
+        for option in tuned.stop.tried
     ]
     note = (
         "Replayed over the draws of the sweep in the same random orders; draws in flight when a vote is decided are"
@@ -325,10 +332,6 @@ def build_stop_table(tuned: TuningResult) -> list[Section]:
     return [Table(f"When the {tuned.choice.option.name} may stop", columns, rows, note=note)]
 
 
-def _taken(one: StopOption, chosen: StopOption) -> str:
-    return f"{one.name} (chosen)" if one is chosen else one.name
-
-
-def score_of(option: Option) -> Interval:
+def score_interval(option: Option) -> Interval:
     """Return an option's mean score with its interval over questions."""
     return mean_interval(option.scores, bounds=(0.0, 1.0))

@@ -1,4 +1,4 @@
-"""When the chosen vote may stop early: stop rules replayed over the draws of the sweep."""
+"""What the chosen vote needs fitted: a stop rule, replayed over the samples of the sweep, and the confidence gate."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ IN_FLIGHT = 8
 BETA_THRESHOLDS = (0.8, 0.9, 0.95, 0.99)
 """Thresholds tried of the Beta rule."""
 STATED_RISKS = (0.02, 0.05)
-"""Stated risks tried of the rule with a library of the questions' answer shapes."""
+"""Stated risks tried with a library of the questions' answer shapes."""
 MIN_LIBRARY_QUESTIONS = 40
-"""Questions from which a library is fitted; with fewer, what it does not know counts for too much."""
+"""Fewest questions to fit a library from; with fewer, its prior for unlike questions weighs too much."""
 STOP_FOLDS = 5
 """Parts of the questions: each is replayed with the library of the others."""
 FULL_VOTE = "never"
@@ -48,19 +48,19 @@ class StopOption:
     """A stop rule on the chosen vote."""
 
     name: str
-    """What it is called in the report."""
+    """Name in the report."""
     strategy: Strategy
     """The vote with this rule."""
     score: Interval
-    """Its score over random orders of the draws."""
+    """Score over random orders of the draws."""
     draws: Interval
     """Draws started for a question, those cancelled in flight counted whole."""
     tokens: float
-    """Tokens those write: each question's draws by what its own samples write, for hard questions take more of both."""
+    """Tokens of those draws, each question at its own mean: hard questions take more draws and longer ones."""
     agreement: Interval
-    """How often it answers as the vote over all stored draws does."""
+    """How often its answer is that of the vote over all stored draws."""
     change: PairedComparison
-    """Its score less that of the whole vote."""
+    """Score less that of the full vote."""
 
 
 @dataclass(frozen=True)
@@ -70,77 +70,74 @@ class StopFit:
     chosen: StopOption
     """The cheapest within one standard error of the best."""
     tried: tuple[StopOption, ...]
-    """All, cheapest first."""
+    """Every rule tried, cheapest first."""
 
 
 def fit_stop(evidence: SweepEvidence, width: int) -> StopFit:
-    """Choose when a vote of ``width`` may stop: the cheapest rule whose score is within one standard error of the best, paired.
+    """Choose when a vote of ``width`` may stop: the cheapest rule within one standard error of the best, paired.
 
     Every rule sees the same draws in the same random orders. Draws still in flight when a vote is decided are charged
-    whole. A rule with a library is replayed on questions its library was not fitted to; the one that is kept gets the
+    in full. A rule with a library is replayed on questions its library was not fitted to; the one that is kept gets the
     library of all.
     """
-    votes = _stored(evidence)
-    fitted = int((votes.counts.sum(axis=1) > 0).sum()) >= MIN_LIBRARY_QUESTIONS
-    played = _played(votes, width, evidence.plan.seed, fitted=fitted)
-    final = _strategies(width, _library(votes) if fitted else ShapeLibrary())
-    each = evidence.plain.tokens.mean(axis=1)
-    options = sorted(
-        (_option(name, final[name], played, width, each) for name in final), key=lambda option: option.tokens
+    plain = evidence.plain
+    votes = StoredVotes.from_classes(
+        plain.classes, correct=plain.scores, tokens=plain.tokens, questions=evidence.questions
     )
-    table = np.column_stack([played[option.name]["accuracy"] for option in options])
+    fitted = int((votes.counts.sum(axis=1) > 0).sum()) >= MIN_LIBRARY_QUESTIONS
+    replayed = replay_folds(votes, width, evidence.plan.seed, fitted=fitted)
+    final = candidate_strategies(width, fit_library(votes) if fitted else ShapeLibrary())
+    each = plain.tokens.mean(axis=1)
+    options = sorted(
+        (score_stop_rule(name, final[name], replayed, width, each) for name in final), key=lambda option: option.tokens
+    )
+    table = np.column_stack([replayed[option.name]["accuracy"] for option in options])
     costs = np.array([option.tokens for option in options]) * (1 + 1e-9 * np.arange(len(options)))
     value = one_standard_error_choice(costs, table, replicates=40).budget.value
     return StopFit(options[int(np.argmin(np.abs(costs - value)))], tuple(options))
 
 
-def _stored(evidence: SweepEvidence) -> StoredVotes:
-    plain = evidence.plain
-    return StoredVotes.from_classes(
-        plain.classes, correct=plain.scores, tokens=plain.tokens, questions=evidence.questions
-    )
-
-
-def _played(votes: StoredVotes, width: int, seed: int, *, fitted: bool) -> dict[str, dict[Figure, FloatArray]]:
-    """Return every figure of every rule, one value a question, each fold replayed with what the others know."""
+def replay_folds(votes: StoredVotes, width: int, seed: int, *, fitted: bool) -> dict[str, dict[Figure, FloatArray]]:
+    """Return every figure of every rule per question, each fold replayed with the library of the others."""
     fold = np.random.default_rng(seed).permutation(len(votes.questions)) % STOP_FOLDS
-    together: dict[str, dict[Figure, FloatArray]] = {}
+    figures: dict[str, dict[Figure, FloatArray]] = {}
     for part in sorted(set(fold.tolist())):
-        library = _library(votes.subset(fold != part)) if fitted else ShapeLibrary()
+        library = fit_library(votes.subset(fold != part)) if fitted else ShapeLibrary()
         outcomes = replay(
-            votes.subset(fold == part), _strategies(width, library), repeats=STOP_REPEATS, seed=seed
+            votes.subset(fold == part), candidate_strategies(width, library), repeats=STOP_REPEATS, seed=seed
         ).outcomes
         for name, outcome in outcomes.items():
             for figure, values in outcome.by_question.items():
-                column = together.setdefault(name, {}).setdefault(figure, np.zeros(len(fold)))
+                column = figures.setdefault(name, {}).setdefault(figure, np.zeros(len(fold)))
                 column[fold == part] = values
-    return together
+    return figures
 
 
-def _library(votes: StoredVotes) -> ShapeLibrary:
+def fit_library(votes: StoredVotes) -> ShapeLibrary:
+    """Fit the answer shapes of stored votes."""
     return ShapeLibrary.fit(votes.counts.tolist())
 
 
-def _strategies(width: int, library: ShapeLibrary) -> Mapping[str, Strategy]:
+def candidate_strategies(width: int, library: ShapeLibrary) -> Mapping[str, Strategy]:
+    """Return the vote with every stop rule to try, and without one."""
     rules: dict[str, StopRule] = {f"Beta lead {threshold:g}": BetaLead(threshold) for threshold in BETA_THRESHOLDS}
     if not library.empty:
         rules |= {f"risk {risk:.0%}": Risk(risk, library, width) for risk in STATED_RISKS}
-    flying = min(IN_FLIGHT, width)
-    return {FULL_VOTE: Vote(width)} | {name: AdaptiveVote(width, flying, rule) for name, rule in rules.items()}
+    in_flight = min(IN_FLIGHT, width)
+    return {FULL_VOTE: Vote(width)} | {name: AdaptiveVote(width, in_flight, rule) for name, rule in rules.items()}
 
 
-def _option(
-    name: str, strategy: Strategy, played: Mapping[str, Mapping[Figure, FloatArray]], width: int, each: FloatArray
+def score_stop_rule(
+    name: str, strategy: Strategy, replayed: Mapping[str, Mapping[Figure, FloatArray]], width: int, each: FloatArray
 ) -> StopOption:
-    figures = played[name]
-    draws = mean_interval(figures["started"], bounds=(1.0, float(width))) if name != FULL_VOTE else _exactly(width)
+    """Return one rule with its score, draws and tokens from the replays."""
+    figures = replayed[name]
+    draws = Interval(width, width, width, 0.95, "as asked")
+    if name != FULL_VOTE:
+        draws = mean_interval(figures["started"], bounds=(1.0, float(width)))
     score, agreement = (mean_interval(figures[part], bounds=(0.0, 1.0)) for part in ("accuracy", "agreement"))
-    change = paired_difference(figures["accuracy"], played[FULL_VOTE]["accuracy"])
+    change = paired_difference(figures["accuracy"], replayed[FULL_VOTE]["accuracy"])
     return StopOption(name, strategy, score, draws, float((figures["started"] * each).mean()), agreement, change)
-
-
-def _exactly(width: int) -> Interval:
-    return Interval(width, width, width, 0.95, "as asked")
 
 
 CONFIDENCE_REPEATS = 10
@@ -149,21 +146,21 @@ CONFIDENCE_REPEATS = 10
 
 @dataclass(frozen=True)
 class ConfidenceFit:
-    """What the sweep says about confidence."""
+    """The confidence gate, and whether a vote by confidence gains."""
 
     gate: ConfidenceGate
-    """Whether it tells right answers from wrong ones of the same question."""
+    """Evidence that confidence tells right answers from wrong ones of the same question."""
     strategy: Strategy | None
-    """The vote by confidence, where its gain is shown (the interval leaves out zero); None to keep the plain vote."""
+    """The vote by confidence, where its gain is shown (the interval excludes zero); None to keep the plain vote."""
     change: PairedComparison | None
     """Score of the vote by confidence less that of the plain one; None when the gate is shut or there is no vote."""
 
 
 def fit_confidence(evidence: SweepEvidence, width: int) -> ConfidenceFit | None:
-    """Fit the gate, and try the vote by confidence when it is open; None when the sweep asked for no log-probs."""
+    """Fit the gate, and try the vote by confidence when it is open; None when the sweep has no log-probs."""
     plain = evidence.plain
     readable = (plain.classes >= 0) & np.isfinite(plain.confidences)
-    whole = (plain.scores == 0) | (plain.scores == 1)  # a tie in the agreement says neither right nor wrong
+    whole = (plain.scores == 0) | (plain.scores == 1)  # a tie in the agreement is neither right nor wrong
     counted = readable & whole
     if not counted.any():
         return None
@@ -178,26 +175,27 @@ def fit_confidence(evidence: SweepEvidence, width: int) -> ConfidenceFit | None:
     )
     if not gate.open or width < 2:
         return ConfidenceFit(gate, None, None)
-    change = _change(evidence, width, gate)
-    # It draws the whole width, where the plain vote may stop early: a gain must be shown to be worth that.
+    change = compare_confidence_vote(evidence, width, gate)
+    # It draws the full width, where the plain vote may stop early: a gain must be shown to be worth that.
     gains = change.difference.low > 0 and math.isfinite(change.difference.low)
     return ConfidenceFit(gate, ConfidenceVote(width, gate=gate) if gains else None, change)
 
 
-def _change(evidence: SweepEvidence, width: int, gate: ConfidenceGate) -> PairedComparison:
+def compare_confidence_vote(evidence: SweepEvidence, width: int, gate: ConfidenceGate) -> PairedComparison:
+    """Replay the vote by confidence and the plain one over the same samples; return the paired difference."""
     votes = {"confidence": ConfidenceVote(width, gate=gate), "plain": Vote(width)}
     plain = evidence.plain
     stored, right = {}, {}
     for place, question in enumerate(evidence.questions):
-        stored[question] = [_candidate(evidence, place, number) for number in range(plain.classes.shape[1])]
-        right[question] = [bool(worth > 0) for worth in plain.scores[place]]
+        stored[question] = [rebuild_candidate(evidence, place, number) for number in range(plain.classes.shape[1])]
+        right[question] = [bool(score > 0) for score in plain.scores[place]]
     return replay(stored, votes, correct=right, repeats=CONFIDENCE_REPEATS, seed=evidence.plan.seed).difference(
         "confidence", "plain", "accuracy"
     )
 
 
-def _candidate(evidence: SweepEvidence, place: int, number: int) -> Candidate:
-    """Rebuild a sample as far as a vote looks at it: one token that is as sure as the whole was has every statistic of the gauge."""
+def rebuild_candidate(evidence: SweepEvidence, place: int, number: int) -> Candidate:
+    """Rebuild a sample as far as a vote reads it: one token with the whole's confidence gives every gauge's value."""
     plain = evidence.plain
     answer, confidence = plain.answers[place][number], plain.confidences[place, number]
     sure = None if np.isnan(confidence) else np.array([confidence], dtype=np.float32)

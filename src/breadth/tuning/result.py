@@ -12,7 +12,14 @@ from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.inference.strategy import Strategy
 from breadth.measure.paired_tests import HumpTest, hump_test
 from breadth.runs.reader import Run
-from breadth.tuning.choice import Choice, EqualTokensComparison, Option, choose, compare_at_equal_tokens, list_options
+from breadth.tuning.choice import (
+    EqualTokensComparison,
+    Option,
+    OptionChoice,
+    choose,
+    compare_at_equal_tokens,
+    list_options,
+)
 from breadth.tuning.evidence import ArmTraits, SweepEvidence, arm_traits, read_evidence
 from breadth.tuning.policy_fit import ConfidenceFit, StopFit, StopOption, fit_confidence, fit_stop
 
@@ -25,7 +32,7 @@ class TuningResult:
     """Samples of the sweep."""
     options: tuple[Option, ...]
     """Options to choose from, cheapest first."""
-    choice: Choice
+    choice: OptionChoice
     """Chosen option, and why."""
     hump: HumpTest | None
     """Whether the score falls again as thinking is extended; None with fewer than two budgets."""
@@ -80,7 +87,7 @@ def analyze_sweep(run: Run) -> TuningResult:
         evidence,
         options,
         choice,
-        test_for_hump(evidence),
+        check_for_hump(evidence),
         compare_at_equal_tokens(evidence),
         arm_traits(evidence),
         stop,
@@ -95,7 +102,7 @@ def build_policy(measured: Policy, strategy: Strategy) -> Policy:
     return replace(measured, strategy=strategy, sampling=replace(measured.sampling, top_logprobs=wanted))
 
 
-def test_for_hump(evidence: SweepEvidence) -> HumpTest | None:
+def check_for_hump(evidence: SweepEvidence) -> HumpTest | None:
     """Test whether the score falls again as thinking is extended; None with fewer than two budgets."""
     if len(evidence.serial) < 2:
         return None

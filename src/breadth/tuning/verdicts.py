@@ -1,4 +1,4 @@
-"""What a sweep says in sentences: what to use, whether longer thinking harms, and whether more draws beat it at equal tokens."""
+"""Verdicts on a sweep: what to use, whether longer thinking harms, whether more draws beat it at equal tokens."""
 
 from __future__ import annotations
 
@@ -8,49 +8,51 @@ from breadth.inference.strategies.confidence_vote import ConfidenceVote
 from breadth.measure.intervals import Interval
 from breadth.report.plaintext import pluralize
 from breadth.report.sections import Fact, Severity, Verdict
-from breadth.tuning.choice import MIN_QUESTIONS, RISK, SCORE_MARGIN
+from breadth.tuning.choice import MIN_QUESTIONS, RISK, SCORE_TOLERANCE
 from breadth.tuning.result import TuningResult
 
 MAX_UNREAD = 0.2
-"""Share of plain samples without a readable answer above which the report warns."""
+"""Largest share of plain samples without a readable answer before the report warns."""
 
 
 def write_verdicts(tuned: TuningResult) -> list[Verdict]:
-    """Return the verdict on the choice, then those on unread answers, extended thinking and equal tokens where there is one."""
-    return [_on_choice(tuned), *_on_reading(tuned), *_on_hump(tuned), *_on_equal_tokens(tuned)]
+    """Return the verdict on the choice, then those on unread answers, extended thinking and equal tokens, if any."""
+    return [choice_verdict(tuned), *unread_verdict(tuned), *hump_verdict(tuned), *equal_tokens_verdict(tuned)]
 
 
-def _on_choice(tuned: TuningResult) -> Verdict:
+def choice_verdict(tuned: TuningResult) -> Verdict:
+    """State what to use, what to expect of it, and why."""
     choice = tuned.choice
-    expected = f"{tuned.score:.0%} {_word(tuned)} at {tuned.cost:,.0f} tokens a question"
+    score_word = "right" if tuned.evidence.labelled else "agreeing with the pooled majority"
+    expected = f"{tuned.score:.0%} {score_word} at {tuned.cost:,.0f} tokens a question"
+    name = describe_policy(tuned)
+    relation = "better than" if choice.gain.difference.low > 0 else "no worse than"
     number = pluralize(len(tuned.evidence.questions), "question")
     headlines = {
-        "better": f"Use {_called(tuned)}: {expected}.",
-        "cheaper": f"Use {_called(tuned)}: {expected}, {_beside(tuned)} one plain draw at {choice.default.cost:,.0f}.",
+        "better": f"Use {name}: {expected}.",
+        "cheaper": f"Use {name}: {expected}, {relation} one plain draw at {choice.default.cost:,.0f}.",
         "enough": f"One plain draw is enough: {expected}.",
         "cannot tell": f"No option is shown to beat one plain draw on {number}: one plain draw is kept.",
     }
     severity = Severity.GOOD if choice.is_conclusive else Severity.CANNOT_TELL
     if choice.outcome == "better" and choice.gain.difference.low <= 0:
         severity = Severity.NOTE
-    return Verdict(severity, headlines[choice.outcome], _why(tuned), _numbers(tuned))
+    return Verdict(severity, headlines[choice.outcome], explain_choice(tuned), choice_facts(tuned))
 
 
-def _beside(tuned: TuningResult) -> str:
-    return "better than" if tuned.choice.gain.difference.low > 0 else "no worse than"
-
-
-def _called(tuned: TuningResult) -> str:
+def describe_policy(tuned: TuningResult) -> str:
+    """Return the chosen policy in a few words."""
     option = tuned.choice.option
     if option.budget is not None:
         return f"{option.budget:,} thinking tokens"
     if tuned.stops_early is not None:
         return f"a vote of up to {option.width} that stops early"
-    weighed = " weighed by confidence" if isinstance(tuned.policy.strategy, ConfidenceVote) else ""
+    weighed = " weighted by confidence" if isinstance(tuned.policy.strategy, ConfidenceVote) else ""
     return f"a {option.name}{weighed}"
 
 
-def _why(tuned: TuningResult) -> str:
+def explain_choice(tuned: TuningResult) -> str:
+    """Return the reason for the choice, and how its score was measured."""
     choice = tuned.choice
     if len(tuned.evidence.questions) < MIN_QUESTIONS:
         return (
@@ -60,34 +62,41 @@ def _why(tuned: TuningResult) -> str:
         "a gain over one plain draw as large as the best one seen comes by chance with probability"
         f" {choice.p_value:.2g}"
     )
-    gone = "nothing is left of its gain where every question is scored with what the other questions chose"
+    gone = "its gain is gone when every question is scored with the choice of the other questions"
     best = (
         "It has the highest score of all"
         if choice.best is choice.option
         else f"The highest score is that of '{choice.best.name}'"
     )
+    gain = choice.gain.difference
+    unsure = " That may still be chance: the interval holds zero." if gain.low <= 0 <= gain.high else ""
     reasons = {
         "better": (
             f"{best}; the rule takes the cheapest option that is shown to gain and within one standard error of the"
-            f" best such. {_against(tuned)}"
+            f" best such. Against one plain draw: {points(gain)}.{unsure}"
         ),
         "cheaper": (
-            f"Nothing dearer is shown to be better ({chance}), and a loss by this of {SCORE_MARGIN:.0%} or more is ruled out."
+            f"Nothing more expensive is shown to be better ({chance}), and a loss by this of {SCORE_TOLERANCE:.0%} or"
+            " more is ruled out."
         ),
-        "enough": f"Nothing dearer is shown to be better ({chance}), and a gain of {SCORE_MARGIN:.0%} or more is ruled out.",
+        "enough": (
+            f"Nothing more expensive is shown to be better ({chance}), and a gain of {SCORE_TOLERANCE:.0%} or more is"
+            " ruled out."
+        ),
         "cannot tell": (
             f"{best}, but {gone if choice.p_value <= RISK else chance}. "
             "More questions would tell; more samples of the same ones help less."
         ),
     }
     fitted = (
-        "The score to expect is cross-fitted: every question is scored with what the other four fifths of the"
-        f" questions chose. {choice.agreement:.0%} of these parts chose the same."
+        "The expected score is cross-fitted: every question is scored with the choice of the other four fifths of the"
+        f" questions. {choice.agreement:.0%} of these parts chose the same."
     )
-    return f"{reasons[choice.outcome]}{_stopping(tuned)}\n\n{fitted}"
+    return f"{reasons[choice.outcome]}{describe_stopping(tuned)}\n\n{fitted}"
 
 
-def _stopping(tuned: TuningResult) -> str:
+def describe_stopping(tuned: TuningResult) -> str:
+    """Return what stopping early saves and changes; empty where the policy never does."""
     stop = tuned.stops_early
     if stop is None:
         return ""
@@ -98,13 +107,8 @@ def _stopping(tuned: TuningResult) -> str:
     )
 
 
-def _against(tuned: TuningResult) -> str:
-    gain = tuned.choice.gain.difference
-    unsure = " That may still be chance: the interval holds zero." if gain.low <= 0 <= gain.high else ""
-    return f"Against one plain draw: {points(gain)}.{unsure}"
-
-
-def _numbers(tuned: TuningResult) -> list[Fact]:
+def choice_facts(tuned: TuningResult) -> list[Fact]:
+    """Return the numbers of the chosen option."""
     choice = tuned.choice
     which = "" if tuned.stops_early is None else ", whole vote"
     facts = [Fact(f"{tuned.evidence.score_name} to expect{which}", choice.score, "%")]
@@ -121,11 +125,11 @@ def _numbers(tuned: TuningResult) -> list[Fact]:
     return facts
 
 
-_RANGE = "the range is over what the rule chooses when questions are resampled"
+_RANGE = "the range is over the rule's choices when questions are resampled"
 
 
-def _on_reading(tuned: TuningResult) -> list[Verdict]:
-    """Warn when so many plain samples have no answer that scores measure the reading, or the length cap, and not the model."""
+def unread_verdict(tuned: TuningResult) -> list[Verdict]:
+    """Warn when so many plain samples have no answer that scores measure the reading or the length cap."""
     plain = tuned.traits[0]
     if plain.unread.value <= MAX_UNREAD:
         return []
@@ -143,7 +147,8 @@ def _on_reading(tuned: TuningResult) -> list[Verdict]:
     return [Verdict(Severity.WARNING, headline, remedy, numbers)]
 
 
-def _on_hump(tuned: TuningResult) -> list[Verdict]:
+def hump_verdict(tuned: TuningResult) -> list[Verdict]:
+    """Say whether the score falls again as thinking grows; nothing with fewer than two budgets."""
     hump = tuned.hump
     if hump is None:
         return []
@@ -157,13 +162,13 @@ def _on_hump(tuned: TuningResult) -> list[Verdict]:
             f"Thinking past the optimum harms: {word} peaks near {hump.peak:,.0f} thinking tokens and falls towards"
             f" {largest:,.0f}."
         )
-        body = "The best budget is chosen anew in every resample, so the luck of being best is allowed for."
+        body = "The best budget is chosen again in every resample, which accounts for the luck of being best."
         return [Verdict(Severity.WARNING, headline, body, numbers)]
     if not hump.can_tell:
         return [
             Verdict(
                 Severity.CANNOT_TELL,
-                f"Whether {word} falls again as thinking grows cannot be told here.",
+                f"These questions do not show whether {word} falls again as thinking grows.",
                 "Too few questions differ between budgets.",
                 numbers,
             )
@@ -171,8 +176,8 @@ def _on_hump(tuned: TuningResult) -> list[Verdict]:
     return [Verdict(Severity.NOTE, f"No fall of {word} is shown up to {largest:,.0f} thinking tokens.", "", numbers)]
 
 
-def _on_equal_tokens(tuned: TuningResult) -> list[Verdict]:
-    """Judge the largest budget only: one comparison, settled before looking."""
+def equal_tokens_verdict(tuned: TuningResult) -> list[Verdict]:
+    """Compare at the largest budget only: one comparison, fixed before looking at the scores."""
     if not tuned.equal or tuned.equal[-1].width < 2:
         return []
     pair = tuned.equal[-1]
@@ -192,16 +197,8 @@ def _on_equal_tokens(tuned: TuningResult) -> list[Verdict]:
     return [Verdict(Severity.CANNOT_TELL, f"At equal tokens neither is shown to be better: {what}.", body, numbers)]
 
 
-def _word(tuned: TuningResult) -> str:
-    return "right" if tuned.evidence.labelled else "agreeing with the pooled majority"
-
-
 def points(gap: Interval) -> str:
-    """Write a difference of shares in points, with its interval where it has ends."""
-    if not math.isfinite(gap.low + gap.high):
-        return f"{_signed(gap.value)} points"
-    return f"{_signed(gap.value)} points ({_signed(gap.low)} to {_signed(gap.high)})"
-
-
-def _signed(share: float) -> str:
-    return f"{round(100 * share, 1) + 0.0:+.1f}"  # adding zero makes -0.0 a plain one
+    """Return a difference of shares in points, with its interval where that is finite."""
+    # Adding zero makes -0.0 a plain zero.
+    value, low, high = (f"{round(100 * share, 1) + 0.0:+.1f}" for share in (gap.value, gap.low, gap.high))
+    return f"{value} points ({low} to {high})" if math.isfinite(gap.low + gap.high) else f"{value} points"

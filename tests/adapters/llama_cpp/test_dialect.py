@@ -94,7 +94,7 @@ def server_reply(url: str, path: str, body: dict[str, Any] | None = None) -> Any
 
 def rendered(url: str, dialect: LlamaCppDialect, prefix: str) -> str:
     """Return the reply's beginning as the server's chat template writes it."""
-    _, body = dialect.request(SampleRequest(QUESTION, prefix=prefix))
+    _, body = dialect.build_request(SampleRequest(QUESTION, prefix=prefix))
     prompt: str = server_reply(url, "/apply-template", {"messages": body["messages"]})["prompt"]
     return prompt.rpartition("<|im_start|>assistant\n")[2]
 
@@ -110,7 +110,7 @@ def test_the_server_takes_every_sampling_field_under_these_names(llama: str) -> 
         frequency_penalty=0.375,
         max_tokens=1,
     )
-    path, body = LlamaCppDialect().request(SampleRequest(QUESTION, sampling, seed=11))
+    path, body = LlamaCppDialect().build_request(SampleRequest(QUESTION, sampling, seed=11))
     seen = server_reply(llama, path, body | {"stream": False, "stream_options": None, "verbose": True})["__verbose"][
         "generation_settings"
     ]
@@ -138,7 +138,7 @@ def test_the_same_seed_draws_the_same_text_and_huge_ones_are_folded(llama: str) 
     ]
     assert texts[0] == texts[1] != texts[2]
     assert texts[3] == texts[4]  # sent as it is, this one would be drawn at random
-    assert LlamaCppDialect().request(SampleRequest(QUESTION, seed=2**32 + 4))[1]["seed"] == 5
+    assert LlamaCppDialect().build_request(SampleRequest(QUESTION, seed=2**32 + 4))[1]["seed"] == 5
 
 
 def test_log_probs_are_raw_and_as_many_as_asked(llama: str) -> None:
@@ -173,7 +173,7 @@ def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
 
 def test_plain_text_goes_to_completions_with_log_probs(llama: str) -> None:
     draw = SampleRequest("The capital of France is", replace(GREEDY, top_logprobs=5))
-    assert LlamaCppDialect().request(draw)[0] == COMPLETIONS_PATH
+    assert LlamaCppDialect().build_request(draw)[0] == COMPLETIONS_PATH
     (candidate,) = drawn(llama, draw)
     assert candidate.logprobs is not None
     assert len(candidate.logprobs) == candidate.tokens == 8
@@ -188,7 +188,7 @@ def test_it_recognises_the_server_and_fits_itself(llama: str, thinking_llama: st
         assert LlamaCppDialect().recognises(replace(identity, models={}))
         assert LlamaCppDialect().recognises(replace(nothing, headers={"server": "llama.cpp"}))
         assert not LlamaCppDialect().recognises(nothing)
-        assert LlamaCppDialect().fitted(identity).thinks is thinks
+        assert LlamaCppDialect().fit_to(identity).thinks is thinks
         assert LlamaCppDialect().speculates(identity) is False
         assert LlamaCppDialect().speculates(nothing) is None
 
@@ -241,13 +241,13 @@ def test_a_cap_on_thinking_is_kept(thinking_llama: str) -> None:
 def test_a_cap_and_begun_thinking_do_not_go_together() -> None:
     capped = Sampling(thinking_tokens=5)
     with pytest.raises(StrategyError, match="thinking has begun"):
-        LlamaCppDialect(thinks=True).request(SampleRequest(QUESTION, capped, prefix="<think>\nSeven"))
-    path, body = LlamaCppDialect(thinks=True).request(
+        LlamaCppDialect(thinks=True).build_request(SampleRequest(QUESTION, capped, prefix="<think>\nSeven"))
+    path, body = LlamaCppDialect(thinks=True).build_request(
         SampleRequest(QUESTION, capped, prefix="<think>\nSeven\n</think>\n")
     )
     assert path == CHAT_PATH
     assert "reasoning_budget_tokens" not in body
-    assert LlamaCppDialect().request(SampleRequest(QUESTION, capped))[1]["reasoning_budget_tokens"] == 5
+    assert LlamaCppDialect().build_request(SampleRequest(QUESTION, capped))[1]["reasoning_budget_tokens"] == 5
 
 
 def test_nonsense_is_not_recognised() -> None:

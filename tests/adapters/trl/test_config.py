@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from breadth.adapters.trl.config import CHANGED, DEFAULTS, FIELDS, OLDER, SETTINGS, SIBLINGS, TELLING
+from breadth.adapters.trl.config import (
+    CHANGED_DEFAULTS,
+    REMOVED_SETTINGS,
+    SETTINGS,
+    SIMILAR_NAMES,
+    TRL_MARKERS,
+    TRL_DEFAULTS,
+    TRL_FIELDS,
+)
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import read_head
@@ -22,15 +30,17 @@ versions.
 def test_the_defaults_are_those_of_the_installed_trl() -> None:
     trl = pytest.importorskip("trl")
     fields = trl.GRPOConfig.__dataclass_fields__
-    assert {name: fields[name].default for name in DEFAULTS} == dict(DEFAULTS)
-    assert set(FIELDS.values()) - FOREIGN <= fields.keys()
-    assert fields.keys() >= TELLING | SIBLINGS
-    assert not OLDER & fields.keys()
+    assert {name: fields[name].default for name in TRL_DEFAULTS} == dict(TRL_DEFAULTS)
+    assert set(TRL_FIELDS.values()) - FOREIGN <= fields.keys()
+    assert fields.keys() >= TRL_MARKERS | SIMILAR_NAMES
+    assert not REMOVED_SETTINGS & fields.keys()
 
 
 def test_siblings_hold_a_default_s_name_and_are_none() -> None:
-    assert DEFAULTS.keys() >= CHANGED
-    assert all(any(name in sibling for name in DEFAULTS) and sibling not in DEFAULTS for sibling in SIBLINGS)
+    assert TRL_DEFAULTS.keys() >= CHANGED_DEFAULTS
+    assert all(
+        any(name in sibling for name in TRL_DEFAULTS) and sibling not in TRL_DEFAULTS for sibling in SIMILAR_NAMES
+    )
 
 
 def idle(**settings: Any) -> list[tuple[str, bool]]:

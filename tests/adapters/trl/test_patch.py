@@ -80,8 +80,8 @@ def test_the_real_class_takes_every_patch(tmp_path: Path) -> None:
     ]
     for together in changes:
         made = trl.GRPOConfig(**{**BARE, **USER, "output_dir": str(tmp_path), **patched(*together)[0]})
-        knobs = SETTINGS.translate({**USER, **patched(*together)[0]})
-        assert made.num_generations == knobs.group
+        config = SETTINGS.translate({**USER, **patched(*together)[0]})
+        assert made.num_generations == config.group
 
 
 def test_a_patch_does_what_it_says_when_read_again() -> None:
@@ -141,7 +141,7 @@ def test_an_objective_of_ours_says_what_must_go() -> None:
     _, lines = patched(Change("chain", "kl_cov"), epsilon_high=0.28, beta=0.01)
     assert lines == (
         "from breadth import BreadthGRPOTrainer",
-        "trainer = BreadthGRPOTrainer(..., objective='kl_cov')  # in the place of GRPOTrainer",
+        "trainer = BreadthGRPOTrainer(..., objective='kl_cov')  # instead of GRPOTrainer",
         "# take loss_type, epsilon_high, beta out of GRPOConfig: the objective has its own",
     )
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from breadth.training.loss.kl_cov import KLCov
 from torch import Tensor
 
 from breadth.adapters.trl.trainer import check_length_buckets, forward_by_length
@@ -28,6 +27,7 @@ from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.loss.forking_tokens import ForkingTokens
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.objective import Objective
 from breadth.training.reduction import Reduction

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from breadth.adapters.configs import flatten_table, read_table
-from breadth.adapters.verl.config import CLIPPED, COVARIANCES, DEFAULTS, DUAL, FIELDS, GROUPED, MANAGERS, SETTINGS
+from breadth.adapters.verl.config import (
+    COVARIANCE_LOSSES,
+    DUAL_CLIP_LOSSES,
+    GROUP_ESTIMATORS,
+    REWARD_MANAGERS,
+    SETTINGS,
+    VERL_CLIPPED_LOSSES,
+    VERL_DEFAULTS,
+    VERL_FIELDS,
+)
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import read_head
@@ -32,17 +41,17 @@ def tree() -> dict[str, Any]:
 
 
 def test_the_defaults_are_those_of_the_installed_verl(tree: dict[str, Any]) -> None:
-    assert {name: tree[name] for name in DEFAULTS} == dict(DEFAULTS)
-    assert set(FIELDS.values()) - ADDED <= tree.keys()
-    assert MANAGERS[0] in tree
+    assert {name: tree[name] for name in VERL_DEFAULTS} == dict(VERL_DEFAULTS)
+    assert set(VERL_FIELDS.values()) - ADDED <= tree.keys()
+    assert REWARD_MANAGERS[0] in tree
 
 
 def test_the_losses_are_those_of_the_installed_verl() -> None:
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 
     known = set(POLICY_LOSS_REGISTRY) - {"breadth", "bypass_mode"}
-    assert known == set(CLIPPED)
-    assert set(COVARIANCES) | set(DUAL) <= known
+    assert known == set(VERL_CLIPPED_LOSSES)
+    assert set(COVARIANCE_LOSSES) | set(DUAL_CLIP_LOSSES) <= known
 
 
 def test_which_losses_clip_is_what_verl_s_source_reads() -> None:
@@ -50,25 +59,25 @@ def test_which_losses_clip_is_what_verl_s_source_reads() -> None:
 
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 
-    for name, clips in CLIPPED.items():
+    for name, clips in VERL_CLIPPED_LOSSES.items():
         source = inspect.getsource(POLICY_LOSS_REGISTRY[name])
         assert ("config.clip_ratio_low" in source) == clips, name
-        assert ("clip_ratio_c" in source) == (name in DUAL), name
+        assert ("clip_ratio_c" in source) == (name in DUAL_CLIP_LOSSES), name
 
 
 def test_the_estimators_are_verl_s() -> None:
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
-    assert {str(getattr(name, "value", name)) for name in ADV_ESTIMATOR_REGISTRY} >= GROUPED
+    assert {str(getattr(name, "value", name)) for name in ADV_ESTIMATOR_REGISTRY} >= GROUP_ESTIMATORS
 
 
 ACTOR = "actor_rollout_ref.actor"
 LOSS = "actor_rollout_ref.actor.policy_loss"
-BASE = {"actor_rollout_ref.rollout.n": 4}
+BASE_CONFIG = {"actor_rollout_ref.rollout.n": 4}
 
 
 def idle(settings: dict[str, Any]) -> list[tuple[str, bool]]:
-    return [(one.setting, one.intended) for one in SETTINGS.translate({**BASE, **settings}).unused]
+    return [(one.setting, one.intended) for one in SETTINGS.translate({**BASE_CONFIG, **settings}).unused]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +196,7 @@ def test_the_losses_of_verl_do_not_read_clip_ratio_as_it_is_configured() -> None
     ids=str,
 )
 def test_what_does_not_go_together(settings: dict[str, Any], weight: str | None) -> None:
-    found = SETTINGS.translate({**BASE, **settings}).conflicts
+    found = SETTINGS.translate({**BASE_CONFIG, **settings}).conflicts
     assert [one.consequence for one in found] == ([] if weight is None else [weight])
     if weight == "refused":
         _refused(settings)
@@ -198,7 +207,8 @@ def _refused(settings: dict[str, Any]) -> None:
     hydra = pytest.importorskip("hydra")
     validate = pytest.importorskip("verl.utils.config").validate_config
     overrides = [
-        f"{name}={value}" for name, value in {**BASE, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1, **settings}.items()
+        f"{name}={value}"
+        for name, value in {**BASE_CONFIG, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1, **settings}.items()
     ]
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra.compose("ppo_trainer", overrides=overrides)

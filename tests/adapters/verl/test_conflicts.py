@@ -10,8 +10,6 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
 
-from breadth.training.loss.kl_cov import KLCov
-
 from breadth.adapters.verl.conflicts import (
     VERL_AVERAGES,
     check_verl_version,
@@ -27,6 +25,7 @@ from breadth.training.credit.planning_credit import PlanningCredit
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.plan.temperature import Temperature
 from breadth.training.recipes import RECIPES

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import verl
-from breadth.training.loss.kl_cov import KLCov
 from verl.trainer.ppo import core_algos
 from verl.workers.utils import losses
 
@@ -19,6 +18,7 @@ from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.fork_thermostat import ForkThermostat
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.reduction import Reduction
 

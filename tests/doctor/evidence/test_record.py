@@ -139,4 +139,4 @@ def test_a_bare_configuration_is_none() -> None:
 
 
 def test_the_margin_is_that_of_tuning() -> None:
-    assert SCORE_MARGIN == choice.SCORE_MARGIN
+    assert SCORE_MARGIN == choice.SCORE_TOLERANCE

@@ -28,7 +28,6 @@ from breadth.doctor.evidence.sweeps import (
     policy_in_use,
     policy_spending,
     sampling_differences,
-    simultaneous_intervals,
     sweep,
 )
 from breadth.doctor.finding import CannotTell
@@ -50,6 +49,7 @@ from breadth.measure.validate import IntArray
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header, to_toml_value
 from breadth.runs.writer import RunWriter
+from breadth.tuning.choice import bonferroni_intervals
 
 Answers = Sequence[Sequence[str | None]]
 
@@ -221,10 +221,10 @@ def test_texts_of_a_recorded_run_bring_their_right_answers(tmp_path: Path, monke
 
 def test_intervals_hold_together() -> None:
     gaps = np.random.default_rng(0).normal(0, 0.1, (50, 3))
-    several, alone = simultaneous_intervals(gaps), simultaneous_intervals(gaps[:, :1])
+    several, alone = bonferroni_intervals(gaps, seed=0), bonferroni_intervals(gaps[:, :1], seed=0)
     assert several[0].high - several[0].low > alone[0].high - alone[0].low
     assert several[0].level == pytest.approx(1 - 0.05 / 3)
-    assert simultaneous_intervals(np.empty((5, 0))) == ()
+    assert bonferroni_intervals(np.empty((5, 0)), seed=0) == ()
 
 
 def test_extras_are_read() -> None:

@@ -141,7 +141,7 @@ def judged(*options: Any) -> TuningResult:
         options=[SimpleNamespace(scores=np.asarray(one, dtype=np.float64)) for one in options],
         evidence=SimpleNamespace(plan=SimpleNamespace(seed=0)),
     )
-    return cast("Tuned", made)
+    return cast("TuningResult", made)
 
 
 def test_an_option_that_is_always_best_is_chosen_everywhere() -> None:

@@ -26,7 +26,7 @@ FIVE_OF_EIGHT = np.tile([0, 0, 0, 0, 0, 1, 2, 3], (40, 1))
 
 def test_it_keeps_the_contract() -> None:
     check_finding(FINDING, "over-sampling")
-    assert FINDING.margin == choice.SCORE_MARGIN
+    assert FINDING.margin == choice.SCORE_TOLERANCE
 
 
 def test_a_vote_on_draws_that_all_agree_pays_seven_eighths_for_nothing(swept: Any) -> None:

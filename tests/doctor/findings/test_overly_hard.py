@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding
-from breadth.doctor.findings.overly_hard import FINDING, bound_all_wrong, count_all_wrong
+from breadth.doctor.findings.overly_hard import FINDING, count_all_wrong, lower_bound_all_wrong
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Severity
@@ -205,7 +205,7 @@ def test_the_second_half_is_counted_and_single_rollouts_are_not() -> None:
     assert found.accuracy == pytest.approx(1 / 16)
     assert found.group == 4
     # 1 - 0.5^(1/4) = 0.1591 of the rollouts must be right for half of the groups to have one.
-    assert found.needed_gain(0.5) == pytest.approx(0.15910 - 0.0625, abs=1e-5)
+    assert found.gain_needed(0.5) == pytest.approx(0.15910 - 0.0625, abs=1e-5)
 
 
 def test_the_rise_is_counted_in_whole_problems() -> None:
@@ -229,7 +229,7 @@ def test_nothing_to_count_is_none() -> None:
 
 
 def test_the_bound_by_hand() -> None:
-    found = bound_all_wrong(Interval(0.1, 0.05, 0.2), (0.0, 1.0), 8)
+    found = lower_bound_all_wrong(Interval(0.1, 0.05, 0.2), (0.0, 1.0), 8)
     assert (found.share.value, found.share.low, found.share.high) == pytest.approx(
         (0.43047, 0.16777, 0.66342), abs=1e-5
     )
@@ -241,4 +241,4 @@ def test_the_bound_by_hand() -> None:
 def test_problems_that_differ_only_make_it_worse(chances: list[float], group: int) -> None:
     mean = float(np.mean(chances))
     true = float(np.mean([(1 - chance) ** group for chance in chances]))
-    assert bound_all_wrong(Interval(mean, mean, mean), (0.0, 1.0), group).share.value <= true + 1e-9
+    assert lower_bound_all_wrong(Interval(mean, mean, mean), (0.0, 1.0), group).share.value <= true + 1e-9

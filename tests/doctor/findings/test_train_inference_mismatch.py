@@ -76,9 +76,7 @@ def test_hotter_and_colder_are_told_apart_with_what_to_do(make: Any) -> None:
     assert "less surprising" in cold.headline
     assert hot.evidence[1].value.low > 0.05  # type: ignore[union-attr]
     assert cold.evidence[1].value.high < -0.05  # type: ignore[union-attr]
-    assert cold.prescriptions[0].action.startswith(
-        "Draw rollouts from the whole distribution: top-p 1 in the place of 0.9"
-    )
+    assert cold.prescriptions[0].action.startswith("Sample rollouts from the full distribution: top-p 1 instead of 0.9")
     assert not any("top-p" in one.action for one in hot.prescriptions)
     assert {"correct_mismatch"} == {change.setting for change in hot.prescriptions[0].changes}
 

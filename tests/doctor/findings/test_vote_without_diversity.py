@@ -22,7 +22,7 @@ SAME = np.repeat((np.arange(120) % 5 < 2).astype(np.int64)[:, None], 8, axis=1)
 
 def test_it_keeps_the_contract() -> None:
     check_finding(FINDING, "vote-without-diversity")
-    assert (FINDING.margin, FINDING.unread) == (choice.SCORE_MARGIN, verdicts.MAX_UNREAD)
+    assert (FINDING.margin, FINDING.unread) == (choice.SCORE_TOLERANCE, verdicts.MAX_UNREAD)
 
 
 def test_one_answer_to_a_question_needs_training(swept: Any) -> None:

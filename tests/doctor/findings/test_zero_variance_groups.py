@@ -72,7 +72,10 @@ def test_a_larger_group_is_worked_out(make: Any) -> None:
     )
     assert isinstance(found, Finding)
     # 0.1^4 + 0.9^4 = 0.6562; 0.1^8 + 0.9^8 = 0.4305
-    assert any("66% of groups of 4 would be flat, 43% of 8" in one.why for one in found.prescriptions)
+    assert any(
+        "66% of groups of 4 would have zero variance, against 43% of groups of 8" in one.why
+        for one in found.prescriptions
+    )
 
 
 def test_without_the_share_it_cannot_tell(make: Any) -> None:

@@ -57,7 +57,9 @@ def test_a_threshold_of_one_is_refused() -> None:
 @given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=5), threshold=st.sampled_from([0.5, 0.8, 0.9, 0.95]))
 def test_bounds_decide_as_the_chance_does(counts: list[int], threshold: float) -> None:
     falling = tuple(sorted(counts, reverse=True))
-    assert Dirichlet(threshold).is_decided(VoteState(falling, (0,) * sum(counts))) == (largest_share(*falling) >= threshold)
+    assert Dirichlet(threshold).is_decided(VoteState(falling, (0,) * sum(counts))) == (
+        largest_share(*falling) >= threshold
+    )
 
 
 def test_a_long_vote_needs_few_integrals() -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from breadth.inference.stopping.stop_table import optimal_stop_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -23,6 +22,7 @@ from breadth.inference.stopping.rule import STOP_RULES, StopRule, leading_answer
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.shapes import Shapes
 from breadth.inference.stopping.sprt import Sprt
+from breadth.inference.stopping.stop_table import optimal_stop_table
 from breadth.inference.stopping.window import UnanimousWindow
 from breadth.inference.stored_votes import Paths
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote

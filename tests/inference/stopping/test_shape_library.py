@@ -14,9 +14,9 @@ from breadth.inference.stopping.shape_library import (
     MAX_SHAPES,
     RARE_ANSWERS,
     ShapeLibrary,
+    add_rare_answers,
     novelty_likelihoods,
     shape_likelihoods,
-    add_rare_answers,
 )
 
 

@@ -7,6 +7,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+
+from breadth.inference.stopping.shape_library import CONCENTRATIONS, ShapeLibrary
 from breadth.inference.stopping.stop_table import (
     PATHS_PER_CONCENTRATION,
     PATHS_PER_SHAPE,
@@ -16,8 +18,6 @@ from breadth.inference.stopping.stop_table import (
     optimal_stops,
     simulate_lattice,
 )
-
-from breadth.inference.stopping.shape_library import CONCENTRATIONS, ShapeLibrary
 
 MANY = 10**9
 """So many questions that none is unlike them."""

@@ -368,8 +368,8 @@ def test_a_body_that_is_not_what_its_headers_say(tiny: Reasoner) -> None:
 def broken(server: LabServer) -> None:
     """Make the engine fail every job, as it does when the weights are not finite."""
 
-    def submit(job: Any, heard: Any, failed: Callable[[Exception], None]) -> Any:
-        ticket = server.engine.__class__.submit(server.engine, job, heard, failed)
+    def submit(job: Any, on_token: Any, on_failure: Callable[[Exception], None]) -> Any:
+        ticket = server.engine.__class__.submit(server.engine, job, on_token, on_failure)
         ticket.fail(ServerError("The model's logits are not finite.", "Load other weights.", status=500))
         return ticket
 

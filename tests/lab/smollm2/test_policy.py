@@ -216,7 +216,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     assert again == [2]
     assert equal(resumed, whole)
     assert not (folder / CHECKPOINTS_FOLDER).exists()
-    assert equal(train_smollm2(plan, "protected", folder, base, again.append), load_policy(folder / policy.TRAINED))
+    assert equal(train_smollm2(plan, "protected", folder, base, again.append), load_policy(folder / POLICY_FOLDER))
     assert again == [2], "what had ended was trained again"
 
 
@@ -224,7 +224,10 @@ def test_the_run_folder_holds_every_reply_with_its_reward(
     plan: SmolLM2Plan, base: Path, policy: SmolLM2Policy, tmp_path: Path
 ) -> None:
     train_smollm2(plan, "plain", tmp_path / "arm", base, lambda _: None)
-    query = """SELECT step, prompt, token_ids, reward, answer, entropy FROM rollouts JOIN problems USING (problem) ORDER BY step, sample"""
+    query = """
+        SELECT step, prompt, token_ids, reward, answer, entropy FROM rollouts JOIN problems USING (problem)
+        ORDER BY step, sample
+    """
     rows = Run.open(tmp_path / "arm" / RUN_FOLDER).query(query).to_pylist()
     assert [row["step"] for row in rows] == [1] * 8 + [2] * 8
     gold = {problem.prompt: problem.answer for problem in training_sums(plan.train_problems)}

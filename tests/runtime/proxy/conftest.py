@@ -51,7 +51,9 @@ class Served:
 
     async def at_rest(self) -> None:
         """Wait until nothing is left of any request: no draw upstream, no promise in the ledger."""
-        await wait_until(lambda: not (self.fake.in_flight or self.proxy.in_flight or self.proxy.ledger.reservations))
+        await wait_until(
+            lambda: not (self.fake.open_requests or self.proxy.in_flight or self.proxy.ledger.reservations)
+        )
 
 
 @dataclass

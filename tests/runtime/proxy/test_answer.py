@@ -116,7 +116,7 @@ def test_a_streamed_text_adds_up_too() -> None:
     assert "".join(event["choices"][0]["text"] for event in events(TEXT, with_usage=False)) == LONG
 
 
-FOUR, FIVE = Reply.of("So the answer is 4."), Reply.of("So the answer is 5.")
+FOUR, FIVE = Reply.from_text("So the answer is 4."), Reply.from_text("So the answer is 5.")
 POLICIES = ("single", "vote,n=3", "adaptive-vote,most=4")
 
 
@@ -216,7 +216,7 @@ def test_a_request_cannot_spend_more_than_the_operator_allows(serving: Any) -> N
 
 def test_a_vote_is_streamed_with_signs_of_life_then_the_text_and_the_object(serving: Any) -> None:
     async def main() -> None:
-        slow = Reply.of("So the answer is 4.", wait=1.5)
+        slow = Reply.from_text("So the answer is 4.", wait=1.5)
         async with serving(slow, "vote,n=3", limits=ProxyLimits(heartbeat_seconds=0.05)) as served:
             got = await served.ask(stream=True, stream_options={"include_usage": True})
             beats = got.raw.count(b": drawing\n\n")
@@ -253,13 +253,13 @@ def test_an_error_before_the_first_sign_of_life_has_its_status_and_one_after_it_
 @pytest.mark.parametrize("policy", ["vote,n=5", "adaptive-vote", "single"])
 def test_a_client_that_leaves_ends_its_draws_at_once(serving: Any, policy: str, stream: bool) -> None:
     async def main() -> None:
-        slow = Reply.of("word " * 4000, delay=0.01)
+        slow = Reply.from_text("word " * 4000, delay=0.01)
         async with serving(slow, policy, limits=ProxyLimits(heartbeat_seconds=0.05)) as served:
             body = orjson.dumps({"messages": [{"role": "user", "content": "?"}], "stream": stream})
             response = asyncio.create_task(
                 served.http.post(served.url + "/v1/chat/completions", data=body, headers=JSON)
             )
-            await wait_until(lambda: served.fake.requests and served.fake.in_flight == len(served.fake.requests))
+            await wait_until(lambda: served.fake.requests and served.fake.open_requests == len(served.fake.requests))
             await wait_until(
                 lambda: all(arrival.events >= 10 or not arrival.body.get("stream") for arrival in served.fake.requests)
             )
@@ -275,7 +275,7 @@ def test_a_client_that_leaves_ends_its_draws_at_once(serving: Any, policy: str, 
             if stream or policy != "single":
                 assert 0 < spent.output_tokens < 4000 * spent.calls
             page = (await served.get("/metrics")).raw.decode()
-            assert f'breadth_draws_total{{outcome="discarded"}} {float(spent.calls)}' in page
+            assert f'breadth_samples_total{{outcome="discarded"}} {float(spent.calls)}' in page
             assert 'status="499"} 1.0' in page
 
     asyncio.run(main())
@@ -287,14 +287,14 @@ JSON = {"Content-Type": "application/json"}
 def test_an_adaptive_vote_stops_what_it_does_not_need_and_counts_it_as_saved(serving: Any) -> None:
     async def main() -> None:
         def script(body: dict[str, Any], number: int) -> Reply:
-            return FOUR if number < 6 else Reply.of("word " * 300, delay=0.02)
+            return FOUR if number < 6 else Reply.from_text("word " * 300, delay=0.02)
 
         async with serving(script, "adaptive-vote,most=40,width=12") as served:
             about = (await served.ask()).json["breadth"]
             assert (about["stopped"], about["answer"]) == ("agreed", "4")
             await served.at_rest()
             page = (await served.get("/metrics")).raw.decode()
-            assert f"breadth_draws_saved_total {40.0 - about['drawn']}" in page
+            assert f"breadth_samples_saved_total {40.0 - about['drawn']}" in page
 
     asyncio.run(main())
 

@@ -70,8 +70,8 @@ def test_nothing_arrived_is_told_by_its_cause() -> None:
     assert no_answer_error(replace(NOTHING, seconds=2.0), 2.0).status == deadline_error(2.0).status == 504
     failed = no_answer_error(replace(NOTHING, last_error=upstream(500)), 2.0, [URL])
     assert failed.status == 502
-    assert "All 3 draws failed" in failed.message
-    empty = no_answer_error(replace(NOTHING, spent=True), 2.0)
+    assert "All 3 samples failed" in failed.message
+    empty = no_answer_error(replace(NOTHING, budget_exhausted=True), 2.0)
     assert (empty.status, empty.param) == (400, "breadth.budget")
 
 

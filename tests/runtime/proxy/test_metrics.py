@@ -28,10 +28,10 @@ class Scripted:
     offers = frozenset({"seed"})
     closed = False
 
-    async def draw(self, draw: SampleRequest, meter: Meter) -> Candidate:
-        if draw.model == "bad":
+    async def sample(self, request: SampleRequest, meter: Meter) -> Candidate:
+        if request.model == "bad":
             raise ServerError("no", "no")
-        if draw.model == "slow":
+        if request.model == "slow":
             await asyncio.Event().wait()
         return Candidate("x")
 
@@ -50,7 +50,7 @@ def test_every_draw_is_counted_by_what_became_of_it() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(sampler.sample(SampleRequest("?", model="slow"), Meter()), 0.01)
         for outcome in ("arrived", "failed", "discarded"):
-            assert value(metrics, "breadth_draws_total", outcome=outcome) == 1
+            assert value(metrics, "breadth_samples_total", outcome=outcome) == 1
         await sampler.close()
         assert inner.closed
 
@@ -71,7 +71,7 @@ def test_saved_draws_are_those_a_decided_vote_did_not_need() -> None:
     metrics.count_saved(SOLVED, 40)
     metrics.count_saved(SOLVED, None)
     metrics.count_saved(replace(SOLVED, answer=Answer(stopped="most")), 40)
-    assert value(metrics, "breadth_draws_saved_total") == 35
+    assert value(metrics, "breadth_samples_saved_total") == 35
 
 
 def test_the_page_is_prometheus_text() -> None:

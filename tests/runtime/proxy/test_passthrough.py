@@ -1,4 +1,4 @@
-"""Requests passed on for a single draw."""
+"""Requests passed on for a single sample."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_choices_that_are_none_are_an_error(choices: str) -> None:
         EventRelay(Meter(), with_usage=False).relay(flow(), [b'{"choices":' + choices.encode() + b"}"])
 
 
-FOUR = Reply.of("So the answer is 4.")
+FOUR = Reply.from_text("So the answer is 4.")
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 
 
@@ -205,7 +205,7 @@ def test_the_upstream_gets_the_request_as_it_was_and_the_client_the_reply_as_it_
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 def test_a_single_draw_is_streamed_token_by_token(serving: Any, path: str, with_usage: bool) -> None:
     async def main() -> None:
-        async with serving(Reply.of("So the answer is 4.", delay=0.03), "single") as served:
+        async with serving(Reply.from_text("So the answer is 4.", delay=0.03), "single") as served:
             options = {"stream_options": {"include_usage": True}} if with_usage else {}
             prompt = (
                 {"prompt": "2 + 2"}
@@ -246,7 +246,7 @@ def test_a_stream_that_breaks_in_the_middle_ends_in_an_error_event(serving: Any,
             assert served.fake.url not in got.raw.decode()
             page = (await served.get("/metrics")).raw.decode()
             assert 'policy="single",status="502"} 1.0' in page
-            assert 'breadth_draws_total{outcome="failed"} 1.0' in page
+            assert 'breadth_samples_total{outcome="failed"} 1.0' in page
             await served.at_rest()
 
     asyncio.run(main())
@@ -255,7 +255,7 @@ def test_a_stream_that_breaks_in_the_middle_ends_in_an_error_event(serving: Any,
 def test_a_stream_past_its_deadline_ends_in_an_error_event(serving: Any) -> None:
     async def main() -> None:
         async with serving(
-            Reply.of("So the answer is 4.", delay=60), "single", limits=ProxyLimits(seconds=2)
+            Reply.from_text("So the answer is 4.", delay=60), "single", limits=ProxyLimits(seconds=2)
         ) as served:
             got = await served.ask(stream=True)
             assert got.status == 200

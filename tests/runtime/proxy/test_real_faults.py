@@ -29,7 +29,7 @@ from breadth.testing.faults import (
     first,
 )
 
-FOUR, FIVE = Reply.of("So the answer is 4."), Reply.of("So the answer is 5.")
+FOUR, FIVE = Reply.from_text("So the answer is 4."), Reply.from_text("So the answer is 5.")
 DEADLY: dict[str, tuple[Fault, int]] = {
     "500": (Status(500), 502),
     "503": (Status(503), 503),

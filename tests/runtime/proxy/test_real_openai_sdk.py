@@ -18,7 +18,9 @@ KEY = "correct-horse-battery"
 
 def mixed(body: dict[str, Any], number: int) -> Reply:
     del body
-    return Reply.of("So the answer is 5." if number % 4 == 0 else "So the answer is 4.", reasoning="Two and two.")
+    return Reply.from_text(
+        "So the answer is 5." if number % 4 == 0 else "So the answer is 4.", reasoning="Two and two."
+    )
 
 
 def client(served: Any, **settings: Any) -> Any:
@@ -67,7 +69,7 @@ def test_streaming_with_usage_and_the_object_at_the_end(serving: Any, policy: st
 
 def test_plain_completions_whole_and_streamed(serving: Any) -> None:
     async def main() -> None:
-        async with serving(Reply.of("So the answer is 4."), "vote,n=2") as served, client(served) as sdk:
+        async with serving(Reply.from_text("So the answer is 4."), "vote,n=2") as served, client(served) as sdk:
             whole = await sdk.completions.create(model="fake", prompt="2 + 2 =")
             assert whole.choices[0].text == "So the answer is 4."
             stream = await sdk.completions.create(model="fake", prompt="2 + 2 =", stream=True)

@@ -26,7 +26,7 @@ from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer, wait_until
 from breadth.testing.faults import Status
 
-FOUR = Reply.of("So the answer is 4.")
+FOUR = Reply.from_text("So the answer is 4.")
 KEY = "correct-horse-battery"
 SECRET = "the-prompt-nobody-may-log"
 
@@ -165,7 +165,7 @@ def test_a_bad_body_is_refused_in_words(serving: Any, raw: bytes, headers: dict[
 
 def test_one_too_many_is_told_to_come_back(serving: Any) -> None:
     async def main() -> None:
-        async with serving(Reply.of("4", wait=0.2), limits=ProxyLimits(max_requests=2)) as served:
+        async with serving(Reply.from_text("4", wait=0.2), limits=ProxyLimits(max_requests=2)) as served:
             got = await asyncio.gather(*(served.ask() for _ in range(5)))
             assert Counter(one.status for one in got) == {200: 2, 429: 3}
             assert {one.headers.get("Retry-After") for one in got if one.status == 429} == {"1"}
@@ -191,7 +191,7 @@ def many_files() -> Iterator[None]:
 def test_a_thousand_clients_leave_nothing_behind(serving: Any, policy: str, clients: int) -> None:
     async def main() -> None:
         async with serving(
-            Reply.of("So the answer is 4.", wait=0.05), policy, limits=ProxyLimits(max_requests=clients)
+            Reply.from_text("So the answer is 4.", wait=0.05), policy, limits=ProxyLimits(max_requests=clients)
         ) as served:
             await served.ask()
             await asyncio.sleep(0.2)
@@ -206,7 +206,7 @@ def test_a_thousand_clients_leave_nothing_behind(serving: Any, policy: str, clie
             assert told[200] >= min(clients, 1000)
             assert all(one.text == "So the answer is 4." for one in got if one.status == 200)
             await served.at_rest()
-            assert served.proxy.ledger.promised == []
+            assert served.proxy.ledger.reservations == []
             assert served.proxy.ledger.spent.calls == len(served.fake.requests)
             assert served.proxy.sampler.endpoints.all[0].in_flight == 0
             page = (await served.get("/metrics")).raw.decode()
@@ -221,7 +221,7 @@ def test_a_thousand_clients_leave_nothing_behind(serving: Any, policy: str, clie
 
 def test_the_log_has_one_line_a_request_and_no_prompt(serving: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with serving(Reply.of(SECRET), "vote,n=3") as served:
+        async with serving(Reply.from_text(SECRET), "vote,n=3") as served:
             trace = (await served.ask(SECRET)).json["breadth"]["trace"]
             await served.ask(SECRET, model=SECRET)
             await served.ask(SECRET, n="x")
@@ -229,7 +229,7 @@ def test_the_log_has_one_line_a_request_and_no_prompt(serving: Any, caplog: pyte
             lines = [record.getMessage() for record in caplog.records if record.name == "breadth.serve"]
             assert len(lines) == 4
             assert lines[0].startswith(f"{trace} /v1/chat/completions policy=vote status=200 ")
-            assert lines[0].endswith("draws=3 arrived=3 failed=0 discarded=0 tokens=30+3")
+            assert lines[0].endswith("samples=3 arrived=3 failed=0 discarded=0 tokens=30+3")
             assert "status=404" in lines[1]
             assert "upstream=404" in lines[1]
             assert "policy=none status=400" in lines[2]
@@ -320,7 +320,7 @@ def test_no_request_gets_more_replies_than_the_operator_allows(serving: Any, fie
     async def main() -> None:
         async with serving(FOUR, limits=ProxyLimits(max_samples=8)) as served:
             got = await served.post(**{"messages": [{"role": "user", "content": "?"}]} | fields)
-            assert (got.status, got.error["code"]) == (400, "too_many_draws")
+            assert (got.status, got.error["code"]) == (400, "too_many_samples")
             assert served.fake.requests == []
 
     asyncio.run(main())
@@ -348,7 +348,7 @@ async def drained(reply: Reply, policy: str, limits: ProxyLimits) -> tuple[Any, 
         server = Server(proxy)
         async with server:
             asking = asyncio.create_task(http.post(f"{server.url}/v1/chat/completions", json=ASKED))
-            await wait_until(lambda: fake.in_flight)
+            await wait_until(lambda: fake.open_requests)
             begun = time.monotonic()
         took = time.monotonic() - begun
         (got,) = await asyncio.gather(asking, return_exceptions=True)
@@ -362,7 +362,7 @@ async def drained(reply: Reply, policy: str, limits: ProxyLimits) -> tuple[Any, 
 def test_the_end_waits_for_those_being_answered(policy: str) -> None:
     async def main() -> None:
         answered, took, fake, _ = await drained(
-            Reply.of("So the answer is 4.", wait=0.5), policy, ProxyLimits(drain_seconds=5.0)
+            Reply.from_text("So the answer is 4.", wait=0.5), policy, ProxyLimits(drain_seconds=5.0)
         )
         assert answered[0] == 200
         assert answered[1]["choices"][0]["message"]["content"] == "So the answer is 4."
@@ -375,7 +375,9 @@ def test_the_end_waits_for_those_being_answered(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["single", "vote,n=3"])
 def test_the_end_does_not_wait_for_ever_and_ends_the_draws(policy: str) -> None:
     async def main() -> None:
-        answered, took, fake, proxy = await drained(Reply.of("4", wait=30.0), policy, ProxyLimits(drain_seconds=0.2))
+        answered, took, fake, proxy = await drained(
+            Reply.from_text("4", wait=30.0), policy, ProxyLimits(drain_seconds=0.2)
+        )
         assert isinstance(answered, aiohttp.ClientError)
         assert took < 20
         assert all(arrival.left is not None for arrival in fake.requests)
@@ -387,7 +389,7 @@ def test_the_end_does_not_wait_for_ever_and_ends_the_draws(policy: str) -> None:
 
 def test_while_it_drains_nothing_new_is_taken_on_open_connections() -> None:
     async def main() -> None:
-        async with FakeServer(Reply.of("So the answer is 4.")) as fake, aiohttp.ClientSession() as http:
+        async with FakeServer(Reply.from_text("So the answer is 4.")) as fake, aiohttp.ClientSession() as http:
             proxy = Proxy(OpenAISampler([fake.url]), Policies.parse("single"))
             async with Server(proxy) as server:
                 proxy.draining = True

@@ -21,7 +21,7 @@ from breadth.testing.faults import Cut, Fault, Hang, Status, first
 CHAT = "/v1/chat/completions"
 BODY = orjson.dumps({"messages": [{"role": "user", "content": "?"}]})
 STREAMED = orjson.dumps({"messages": [{"role": "user", "content": "?"}], "stream": True})
-FOUR = Reply.of("So the answer is 4.")
+FOUR = Reply.from_text("So the answer is 4.")
 QUICK = Backoff(first_seconds=0.01, max_seconds=0.02)
 
 
@@ -59,7 +59,8 @@ def test_connections_are_used_again_after_a_stream_that_ended() -> None:
                     events = [event async for batch in flow.read() for event in batch]
                 assert flow.saw_done
                 assert len(events) == 7
-            connector = relay._opened().connector
+            assert relay._session is not None
+            connector = relay._session.connector
             assert connector is not None
             assert len(connector._conns) == 1
             assert [len(pool) for pool in connector._conns.values()] == [1]
@@ -71,7 +72,7 @@ def test_connections_are_used_again_after_a_stream_that_ended() -> None:
 
 def test_a_stream_that_is_left_early_is_closed_at_the_upstream() -> None:
     async def main() -> None:
-        async with FakeServer(Reply.of("word " * 4000, delay=0.01)) as fake:
+        async with FakeServer(Reply.from_text("word " * 4000, delay=0.01)) as fake:
             relay = UpstreamClient(Endpoints(fake.url))
             async with relay.open_stream(CHAT, STREAMED, Meter()) as flow:
                 async for _ in flow.read():
@@ -80,7 +81,7 @@ def test_a_stream_that_is_left_early_is_closed_at_the_upstream() -> None:
                     async with relay.open_stream(CHAT, STREAMED, Meter()) as other:
                         assert other.endpoint.in_flight == 2
                         raise RuntimeError
-            await wait_until(lambda: fake.in_flight == 0)
+            await wait_until(lambda: fake.open_requests == 0)
             assert [arrival.left is not None for arrival in fake.requests] == [True, True]
             assert relay.endpoints.all[0].in_flight == 0
             await relay.close()
@@ -142,7 +143,7 @@ def test_cancelling_closes_the_connection() -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(relay.fetch(CHAT, BODY, Meter()), 0.1)
             await asyncio.sleep(0.05)
-            assert fake.in_flight == 0
+            assert fake.open_requests == 0
             assert fake.requests[0].left is not None
             await relay.close()
 
@@ -181,7 +182,7 @@ def test_a_reply_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("breadth.runtime.proxy.upstream.MAX_REPLY_BYTES", 1000)
 
     async def main() -> None:
-        async with FakeServer(Reply.of("x " * 1000)) as fake:
+        async with FakeServer(Reply.from_text("x " * 1000)) as fake:
             relay = UpstreamClient(Endpoints(fake.url))
             with pytest.raises(ServerError, match="a reply of more than"):
                 await relay.fetch(CHAT, BODY, Meter())

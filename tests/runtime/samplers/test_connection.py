@@ -289,7 +289,7 @@ def test_the_key_does_not_follow_a_redirect() -> None:
 
 def test_the_key_is_sent_and_nothing_is_when_there_is_none() -> None:
     async def main() -> None:
-        async with FakeServer(Reply.of("a")) as server:
+        async with FakeServer(Reply.from_text("a")) as server:
             for key in ("secret", None):
                 connection = Connection(key=key)
                 response = await connection.post(server.url, "/v1/chat/completions", {"stream": True})
@@ -302,7 +302,7 @@ def test_the_key_is_sent_and_nothing_is_when_there_is_none() -> None:
 
 def test_models_and_what_is_no_list_of_them() -> None:
     async def main() -> None:
-        async with FakeServer(Reply.of("a"), models=("x", "y")) as server:
+        async with FakeServer(Reply.from_text("a"), models=("x", "y")) as server:
             connection = Connection()
             assert await connection.list_models(server.url) == ["x", "y"]
             await connection.close()
@@ -327,7 +327,7 @@ def test_models_and_what_is_no_list_of_them() -> None:
 
 def test_a_large_body_arrives_whole() -> None:
     async def main() -> None:
-        async with FakeServer(Reply.of("a")) as server:
+        async with FakeServer(Reply.from_text("a")) as server:
             connection = Connection()
             body = {"stream": True, "messages": [{"role": "user", "content": "x" * 3_000_000}]}
             response = await connection.post(server.url, "/v1/chat/completions", body)
@@ -372,7 +372,7 @@ def test_one_connection_object_serves_several_loops() -> None:
     connection = Connection()
 
     async def main() -> None:
-        async with FakeServer(Reply.of("a")) as server:
+        async with FakeServer(Reply.from_text("a")) as server:
             assert await connection.list_models(server.url) == ["fake"]
             await connection.close()
 

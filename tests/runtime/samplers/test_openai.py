@@ -1,4 +1,4 @@
-"""Draws from a server that does its worst: what arrives is whole, what fails says why, what is cancelled stops there."""
+"""Samples from a server that does its worst: complete or failed with a reason, and cancelled at once."""
 
 from __future__ import annotations
 
@@ -124,15 +124,15 @@ def test_a_plain_draw() -> None:
         assert candidate.logprobs is not None
         assert candidate.logprobs.tolist() == pytest.approx([-0.1] * 4)
         assert candidate.confidences is not None
-        ranked = ReplyToken("x").ranked(5)
-        assert candidate.confidences.tolist() == pytest.approx([-sum(one for _, one in ranked) / 5] * 4)
+        ranked = ReplyToken("x").top_tokens(5)
+        assert candidate.confidences.tolist() == pytest.approx([-sum(logprob for _, logprob in ranked) / 5] * 4)
         assert meter == Meter(calls=1, prompt_tokens=10, cached_tokens=3, tokens=4)
         assert (candidate.prompt_tokens, candidate.cached_tokens, candidate.tokens) == (10, 3, 4)
         assert candidate.seconds > 0
         body = server.requests[0].body
         assert (body["model"], body["seed"], body["stream"], body["top_logprobs"]) == ("fake", 7, True, 5)
 
-    run(Reply.of("the answer is 4", cached_tokens=3), use)
+    run(Reply.from_text("the answer is 4", cached_tokens=3), use)
 
 
 def test_thinking_comes_apart() -> None:
@@ -148,8 +148,8 @@ def test_thinking_comes_apart() -> None:
         assert len(candidate.logprobs) == 4
 
     for name in ("reasoning_content", "reasoning"):
-        run(Reply.of("4", reasoning="two and two", reasoning_field=name), use)
-    run(Reply.of("<think>two and two</think> 4"), _inline)
+        run(Reply.from_text("4", reasoning="two and two", reasoning_field=name), use)
+    run(Reply.from_text("<think>two and two</think> 4"), _inline)
 
 
 async def _inline(server: FakeServer, sampler: OpenAISampler) -> None:
@@ -166,7 +166,7 @@ def test_a_text_to_continue_with_log_probs_of_the_older_form() -> None:
         assert candidate.confidences is not None
         assert candidate.logprobs.tolist() == pytest.approx([-0.1, -0.1])
 
-    run(Reply.of("4 indeed"), use)
+    run(Reply.from_text("4 indeed"), use)
 
 
 def test_the_plain_dialect_refuses_a_beginning_in_a_chat() -> None:
@@ -174,7 +174,7 @@ def test_the_plain_dialect_refuses_a_beginning_in_a_chat() -> None:
         with pytest.raises(StrategyError, match="beginning"):
             await sampler.sample(SampleRequest(CHAT, prefix="It is"), Meter())
 
-    run(Reply.of("4"), use)
+    run(Reply.from_text("4"), use)
 
 
 def test_options_are_passed_on_but_it_stays_one_stream() -> None:
@@ -187,7 +187,7 @@ def test_options_are_passed_on_but_it_stays_one_stream() -> None:
             "user": "me",
         }
 
-    run(Reply.of("4"), use)
+    run(Reply.from_text("4"), use)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_what_passes_is_tried_again(fault: Fault) -> None:
         assert candidate.tokens == 6
         assert meter.tokens >= 6, "what the failed attempt wrote is charged"
 
-    run(Reply.of("a b c d e f"), use, first(1, fault))
+    run(Reply.from_text("a b c d e f"), use, first(1, fault))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_what_does_not_pass_is_an_error_never_a_candidate(fault: Fault, said: st
         assert server.url in caught.value.problem
         assert meter.calls == len(server.requests) == 3
 
-    run(Reply.of("a b c d e f"), use, fault)
+    run(Reply.from_text("a b c d e f"), use, fault)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_what_no_repetition_mends_is_not_repeated(fault: Fault, draw: SampleRequ
         assert caught.value.fatal
         assert len(server.requests) == 1
 
-    run(Reply.of("4"), use, *([] if draw.model else [fault]))
+    run(Reply.from_text("4"), use, *([] if draw.model else [fault]))
 
 
 def test_a_wrong_model_is_named() -> None:
@@ -266,7 +266,7 @@ def test_a_wrong_model_is_named() -> None:
             await sampler.sample(SampleRequest(CHAT, model="nope"), Meter())
         assert "/v1/models" in caught.value.remedy
 
-    run(Reply.of("4"), use)
+    run(Reply.from_text("4"), use)
 
 
 def test_the_wait_a_server_asks_for_is_kept_to() -> None:
@@ -274,7 +274,7 @@ def test_the_wait_a_server_asks_for_is_kept_to() -> None:
         await sampler.sample(SampleRequest(CHAT), Meter())
         assert 0.29 < server.requests[1].came - server.requests[0].came < 10
 
-    run(Reply.of("4"), use, first(1, Status(429, retry_after=0.3)))
+    run(Reply.from_text("4"), use, first(1, Status(429, retry_after=0.3)))
 
 
 def test_and_by_the_other_draws_as_well() -> None:
@@ -284,7 +284,7 @@ def test_and_by_the_other_draws_as_well() -> None:
         await asyncio.gather(early, sampler.sample(SampleRequest(CHAT), Meter()))
         assert all(arrival.came - server.requests[0].came > 0.29 for arrival in server.requests[1:])
 
-    run(Reply.of("4"), use, first(1, Status(503, retry_after=0.3)))
+    run(Reply.from_text("4"), use, first(1, Status(503, retry_after=0.3)))
 
 
 def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
@@ -298,7 +298,7 @@ def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
             await sampler.sample(SampleRequest(CHAT, seconds=5), Meter())
         assert len(server.requests) == 1
 
-    run(Reply.of("4"), use, Status(429, retry_after=30))
+    run(Reply.from_text("4"), use, Status(429, retry_after=30))
 
 
 def test_a_hanging_server_ends_at_the_deadline() -> None:
@@ -307,9 +307,9 @@ def test_a_hanging_server_ends_at_the_deadline() -> None:
         with pytest.raises(ServerError, match=r"longer than the 0\.2 s"):
             await sampler.sample(SampleRequest(CHAT, seconds=0.2), Meter())
         assert 0.19 < time.monotonic() - started < 10
-        await wait_until(lambda: server.in_flight == 0)
+        await wait_until(lambda: server.open_requests == 0)
 
-    run(Reply.of("4"), use, Hang())
+    run(Reply.from_text("4"), use, Hang())
 
 
 def test_or_when_nothing_is_heard_of_it() -> None:
@@ -317,7 +317,7 @@ def test_or_when_nothing_is_heard_of_it() -> None:
         with pytest.raises(ServerError, match=r"did not answer in 0\.1 s.*attempt 2 of 2"):
             await sampler.sample(SampleRequest(CHAT), Meter())
 
-    run(Reply.of("4"), use, Hang(), first_seconds=0.1, attempts=2)
+    run(Reply.from_text("4"), use, Hang(), first_seconds=0.1, attempts=2)
 
 
 def test_or_when_it_falls_silent_in_the_middle() -> None:
@@ -326,23 +326,23 @@ def test_or_when_it_falls_silent_in_the_middle() -> None:
         with pytest.raises(ServerError, match=r"fell silent for 0\.15 s after 1 tokens"):
             await sampler.sample(SampleRequest(CHAT), meter)
         assert meter.tokens == 1
-        await wait_until(lambda: server.in_flight == 0)
+        await wait_until(lambda: server.open_requests == 0)
 
-    run(Reply.of("a b", delay=60), use, idle_seconds=0.15, attempts=1)
+    run(Reply.from_text("a b", delay=60), use, idle_seconds=0.15, attempts=1)
 
 
 def test_a_request_that_waits_its_turn_is_given_longer() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         assert (await sampler.sample(SampleRequest(CHAT), Meter())).text == "a b"
 
-    run(Reply.of("a b", wait=0.4), use, idle_seconds=0.15, first_seconds=5, attempts=1)
+    run(Reply.from_text("a b", wait=0.4), use, idle_seconds=0.15, first_seconds=5, attempts=1)
 
 
 def test_slow_tokens_are_no_silence() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         assert (await sampler.sample(SampleRequest(CHAT), Meter())).text == "a b c d e f"
 
-    run(Reply.of("a b c d e f", delay=0.3), use, idle_seconds=1.0, attempts=1)
+    run(Reply.from_text("a b c d e f", delay=0.3), use, idle_seconds=1.0, attempts=1)
 
 
 def test_events_sent_twice() -> None:
@@ -354,7 +354,7 @@ def test_events_sent_twice() -> None:
         assert len(candidate.logprobs) == 4
         assert candidate.message == {"repeated_events": 7}
 
-    run(Reply.of("ha ha ha ho"), use, DuplicatedChunks())
+    run(Reply.from_text("ha ha ha ho"), use, DuplicatedChunks())
 
 
 def test_log_probs_or_the_count_may_be_missing() -> None:
@@ -365,7 +365,7 @@ def test_log_probs_or_the_count_may_be_missing() -> None:
         assert candidate.tokens == 3
         assert candidate.prompt_tokens > 0
 
-    run(Reply.of("a b c"), use, NoLogprobs(), NoUsage())
+    run(Reply.from_text("a b c"), use, NoLogprobs(), NoUsage())
 
 
 def test_an_empty_reply_is_a_reply() -> None:
@@ -373,7 +373,7 @@ def test_an_empty_reply_is_a_reply() -> None:
         candidate = await sampler.sample(SampleRequest(CHAT), Meter())
         assert (candidate.text, candidate.finish, candidate.tokens) == ("", "stop", 0)
 
-    run(Reply.of("a"), use, EmptyText())
+    run(Reply.from_text("a"), use, EmptyText())
 
 
 @dataclass(frozen=True)
@@ -411,7 +411,7 @@ def test_a_halt_ends_the_completion_at_the_server() -> None:
         await wait_until(lambda: server.requests[1].left)
         assert server.requests[1].events < 2000
 
-    run(Reply.of(" ".join("abcdefghij" * 200), delay=0.02), use)
+    run(Reply.from_text(" ".join("abcdefghij" * 200), delay=0.02), use)
 
 
 def test_cancelled_draws_leave_the_server_and_are_charged() -> None:
@@ -427,7 +427,7 @@ def test_cancelled_draws_leave_the_server_and_are_charged() -> None:
         assert all(
             isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*draws, return_exceptions=True)
         )
-        await wait_until(lambda: server.in_flight == 0)
+        await wait_until(lambda: server.open_requests == 0)
         for meter, arrival in zip(meters, sorted(server.requests, key=lambda one: one.body["seed"]), strict=True):
             assert arrival.left is not None
             assert 5 <= meter.tokens < arrival.events < 4000
@@ -435,7 +435,7 @@ def test_cancelled_draws_leave_the_server_and_are_charged() -> None:
             assert meter.prompt_tokens > 0
         assert [endpoint.in_flight for endpoint in sampler.endpoints.all] == [0]
 
-    run(Reply.of(" ".join("abcdefghij" * 400), delay=0.01), use)
+    run(Reply.from_text(" ".join("abcdefghij" * 400), delay=0.01), use)
 
 
 def test_what_had_come_before_a_draw_was_cancelled_is_charged_though_nobody_had_read_it(
@@ -456,34 +456,34 @@ def test_what_had_come_before_a_draw_was_cancelled_is_charged_though_nobody_had_
             await draw
         assert meter.tokens == came.count(b"data: ") - 1 >= 2, "the first event of a chat carries no token"
 
-    run(Reply.of(" ".join("abcdefghij" * 400), delay=0.01), use)
+    run(Reply.from_text(" ".join("abcdefghij" * 400), delay=0.01), use)
 
 
 def test_a_cancelled_draw_that_was_still_waiting_leaves_too() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         draw = asyncio.create_task(sampler.sample(SampleRequest(CHAT), Meter()))
-        await wait_until(lambda: server.in_flight == 1)
+        await wait_until(lambda: server.open_requests == 1)
         draw.cancel()
         await asyncio.gather(draw, return_exceptions=True)
         await wait_until(lambda: server.requests[0].left)
 
-    run(Reply.of("4"), use, Hang())
+    run(Reply.from_text("4"), use, Hang())
 
 
 def test_connections_are_used_again() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
         for _ in range(5):
             await sampler.sample(SampleRequest(CHAT), Meter())
-        connector = sampler._connection._opened().connector
+        connector = sampler._connection._current_session().connector
         assert connector is not None
         assert sum(map(len, connector._conns.values())) == 1  # where aiohttp keeps idle connections
 
-    run(Reply.of("4"), use)
+    run(Reply.from_text("4"), use)
 
 
 def test_work_goes_to_the_least_loaded_and_away_from_one_that_fails() -> None:
     async def main() -> None:
-        slow = Reply.of("a b c", delay=0.05)
+        slow = Reply.from_text("a b c", delay=0.05)
         async with FakeServer(slow) as good, FakeServer(slow) as other, FakeServer(slow, faults=[Status(500)]) as bad:
             sampler = OpenAISampler([bad.url, good.url, other.url], backoff=QUICK)
             drawn = await asyncio.gather(*(sampler.sample(SampleRequest(CHAT), Meter()) for _ in range(30)))
@@ -513,7 +513,7 @@ def test_nobody_there_says_so_with_the_address() -> None:
 
 def test_of_several_models_one_must_be_named() -> None:
     async def main() -> None:
-        async with FakeServer(Reply.of("4"), models=("x", "y")) as server:
+        async with FakeServer(Reply.from_text("4"), models=("x", "y")) as server:
             sampler = OpenAISampler(server.url)
             assert await sampler.list_models() == ["x", "y"]
             with pytest.raises(ServerError, match="x, y"):
@@ -526,7 +526,7 @@ def test_of_several_models_one_must_be_named() -> None:
 
 def test_draws_that_start_together_ask_for_the_model_once() -> None:
     async def main() -> None:
-        async with FakeServer(Reply.of("4")) as server:
+        async with FakeServer(Reply.from_text("4")) as server:
             sampler = OpenAISampler(server.url)
             asked = []
             models = sampler._connection.list_models
@@ -553,7 +553,7 @@ def test_a_cap_the_server_ignores_is_noted() -> None:
         )
         assert candidate.message["cap_ignored"] == {"tokens": 5, "cap": 2}
 
-    run(Reply.of("a b c d e"), use)
+    run(Reply.from_text("a b c d e"), use)
 
 
 def test_many_draws_some_of_which_fail() -> None:
@@ -562,7 +562,7 @@ def test_many_draws_some_of_which_fail() -> None:
         assert {candidate.text for candidate in drawn} == {"a b c d e f"}
         assert len(server.requests) > 60
 
-    run(Reply.of("a b c d e f"), use, every(3, Cut()), every(5, Status(500)), attempts=12)
+    run(Reply.from_text("a b c d e f"), use, every(3, Cut()), every(5, Status(500)), attempts=12)
 
 
 def test_what_it_offers() -> None:
@@ -580,7 +580,7 @@ def test_nothing_is_left_open() -> None:
             draw.cancel()
         await asyncio.gather(*draws, return_exceptions=True)
 
-    run(Reply.of("a b c d e f g", delay=0.05), use)
+    run(Reply.from_text("a b c d e f g", delay=0.05), use)
     gc.collect()  # a socket or task left behind would warn here, and warnings are errors
 
 
@@ -590,11 +590,11 @@ def test_a_server_that_never_stops_writing_is_cut_off_and_noted() -> None:
         assert candidate.finish == "length"
         assert candidate.message["cap_ignored"]["tokens"] > 1024
         async with asyncio.timeout(3):
-            while server.in_flight:
+            while server.open_requests:
                 await asyncio.sleep(0.005)
         assert server.requests[0].events < 100_000
 
-    run(Reply.of("on"), use, Endless())
+    run(Reply.from_text("on"), use, Endless())
 
 
 @dataclass(frozen=True)
@@ -623,4 +623,4 @@ def test_halves_of_characters_cannot_be_sent_and_are_named(draw: SampleRequest) 
         assert caught.value.fatal
         assert server.requests == []
 
-    run(Reply.of("x"), use)
+    run(Reply.from_text("x"), use)

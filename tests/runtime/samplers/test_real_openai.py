@@ -1,4 +1,4 @@
-"""Draws from a real llama.cpp server: text, log-probs, seeds, beginnings, halts, cancelling, caps, thinking, refusals."""
+"""Samples from a real llama.cpp server: text, log-probs, seeds, prefixes, halts, cancelling, caps, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same GGUF file in transformers and in a real llama.cpp server: log-probs agree within what quantised arithmetic leaves open."""
+"""The same GGUF file in transformers and in a real llama.cpp server: log-probs agree up to quantised arithmetic."""
 
 from __future__ import annotations
 

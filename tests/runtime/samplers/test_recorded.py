@@ -30,7 +30,7 @@ def test_each_once_in_stored_order_by_prompt() -> None:
         sampler = RecordedSampler([(CHAT, drawn(3)), ("text", [Candidate("t")])])
         assert await texts(sampler, 2) == ["0", "1"]
         assert await texts(sampler, 1, "text") == ["t"]
-        assert sampler.remaining == 1
+        assert sampler.num_remaining == 1
         meter = Meter()
         assert (await sampler.sample(SampleRequest(CHAT), meter)).text == "2"
         assert meter == Meter(1, 9, 1, 3)
@@ -63,7 +63,7 @@ def test_what_was_never_drawn_is_refused() -> None:
         await texts(sampler, 2)
         with pytest.raises(ServerError, match="3 tokens, and 2 are allowed"):
             await sampler.sample(SampleRequest(CHAT, Sampling(max_tokens=2)), Meter())
-        assert sampler.remaining == 1, "what is refused is not used up"
+        assert sampler.num_remaining == 1, "what is refused is not used up"
 
     asyncio.run(main())
 

@@ -27,7 +27,7 @@ def test_the_same_draw_waits_the_same_and_others_do_not() -> None:
 def test_impossible_waits_are_refused() -> None:
     with pytest.raises(SettingsError, match="first"):
         Backoff(first_seconds=-1)
-    with pytest.raises(SettingsError, match="most"):
+    with pytest.raises(SettingsError, match="max_seconds"):
         Backoff(first_seconds=2, max_seconds=1)
 
 

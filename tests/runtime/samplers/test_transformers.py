@@ -1,4 +1,4 @@
-"""A model in this process: exact log-probs, confidences and entropies, beginnings continued, halts, seeds, cancelling."""
+"""A model in this process: exact log-probs, confidences and entropies, prefixes, halts, seeds, cancelling."""
 
 from __future__ import annotations
 
@@ -224,8 +224,8 @@ def test_a_cancelled_draw_stops_before_its_next_token(
     async def main() -> None:
         meter, waiting = Meter(), Meter()
         long = Sampling(temperature=1.0, top_p=1.0, max_tokens=200)
-        first = asyncio.create_task(sampler.draw(SampleRequest(CHAT, long, seed=5), meter))
-        second = asyncio.create_task(sampler.draw(SampleRequest(CHAT, long), waiting))
+        first = asyncio.create_task(sampler.sample(SampleRequest(CHAT, long, seed=5), meter))
+        second = asyncio.create_task(sampler.sample(SampleRequest(CHAT, long), waiting))
         await wait_until(third.is_set)
         first.cancel()
         second.cancel()
@@ -261,4 +261,4 @@ def test_closing_ends_the_thread() -> None:
     asyncio.run(sampler.close())
     assert sampler.offers == {"logprobs", "confidences", "prefix", "seed", "halt"}
     with pytest.raises(RuntimeError):
-        asyncio.run(sampler.draw(SampleRequest("q"), Meter()))
+        asyncio.run(sampler.sample(SampleRequest("q"), Meter()))

@@ -8,12 +8,12 @@ from typing import Literal
 
 import pytest
 import torch
-from breadth.training.loss.kl_cov import KLCov
 
 from breadth.base.errors import SettingsError
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
+from breadth.training.loss.kl_cov import KLCov
 from breadth.training.mechanism import Mechanism, Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Batch, not_none

@@ -57,9 +57,9 @@ class LlamaCppDialect(ServerDialect):
     there.
     """
 
-    answered: ClassVar[bool] = True
+    tested_live: ClassVar[bool] = True
     offers: ClassVar[frozenset[str]] = ServerDialect.offers | {"prefix", "thinking"}
-    largest_top_logprobs: ClassVar[int] = 1000
+    max_top_logprobs: ClassVar[int] = 1000
 
     def recognises(self, identity: ServerIdentity) -> bool:
         """Recognise it by its header, the owner of its models, or its page of properties."""
@@ -68,7 +68,7 @@ class LlamaCppDialect(ServerDialect):
         named = identity.headers.get("server", "").lower().startswith("llama.cpp")
         return named or "llamacpp" in owners or "default_generation_settings" in _props(identity)
 
-    def fitted(self, identity: ServerIdentity) -> LlamaCppDialect:
+    def fit_to(self, identity: ServerIdentity) -> LlamaCppDialect:
         """Return the dialect as this server needs it: its chat template says whether it has a place for thinking."""
         template = _props(identity).get("chat_template")
         return replace(self, thinks=isinstance(template, str) and "reasoning_content" in template)
@@ -79,18 +79,20 @@ class LlamaCppDialect(ServerDialect):
         kinds = (defaults.get("params") or {}).get("speculative.types")
         return None if kinds is None else kinds != "none"
 
-    def request(self, draw: SampleRequest) -> tuple[str, dict[str, Any]]:
-        """Return path and body of the streaming request for a draw."""
-        if draw.sampling.thinking_tokens is not None and draw.prefix.startswith(OPEN):
-            if CLOSE not in draw.prefix:
+    def build_request(self, request: SampleRequest) -> tuple[str, dict[str, Any]]:
+        """Return path and body of the streaming request for a sample."""
+        if request.sampling.thinking_tokens is not None and request.prefix.startswith(OPEN):
+            if CLOSE not in request.prefix:
                 raise StrategyError(
                     "A cap on thinking was asked for in a reply whose thinking has begun, but llama.cpp counts what was"
                     " given as well.",
                     "Cap one or the other: leave thinking_tokens unset where a strategy continues thinking, and let it"
                     " set max_tokens.",
                 )
-            draw = replace(draw, sampling=replace(draw.sampling, thinking_tokens=None))  # nothing is left to be capped
-        path, body = super().build_request(draw)
+            request = replace(
+                request, sampling=replace(request.sampling, thinking_tokens=None)
+            )  # nothing is left to be capped
+        path, body = super().build_request(request)
         if isinstance(body.get("seed"), int):
             body["seed"] %= RANDOM_SEED
         return path, body
@@ -112,14 +114,14 @@ class LlamaCppDialect(ServerDialect):
         """Return the field that caps thinking; the server heeds it in chats whose template it can tell thinking from."""
         return {"reasoning_budget_tokens": tokens}
 
-    def prompt_fields(self, draw: SampleRequest) -> dict[str, Any]:
+    def prompt_fields(self, request: SampleRequest) -> dict[str, Any]:
         """Return the prompt, with the beginning of the reply as the assistant's last message."""
-        if isinstance(draw.prompt, str) or not draw.prefix:
-            return super().prompt_fields(draw)
-        messages = [dict(message) for message in draw.prompt]
-        if not (self.thinks and draw.prefix.startswith(OPEN)):
-            return {"messages": [*messages, {"role": "assistant", "content": draw.prefix}]}
-        thought = draw.prefix.removeprefix(OPEN).removeprefix("\n")
+        if isinstance(request.prompt, str) or not request.prefix:
+            return super().prompt_fields(request)
+        messages = [dict(message) for message in request.prompt]
+        if not (self.thinks and request.prefix.startswith(OPEN)):
+            return {"messages": [*messages, {"role": "assistant", "content": request.prefix}]}
+        thought = request.prefix.removeprefix(OPEN).removeprefix("\n")
         if not thought:
             return {"messages": messages}  # the template itself opens the thinking
         return {"messages": [*messages, {"role": "assistant", "content": "", "reasoning_content": thought}]}

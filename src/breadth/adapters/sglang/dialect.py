@@ -42,7 +42,7 @@ class SglangDialect(ServerDialect):
     """
 
     offers: ClassVar[frozenset[str]] = (ServerDialect.offers - {"seed"}) | {"prefix", "thinking"}
-    largest_top_logprobs: ClassVar[int] = 128
+    max_top_logprobs: ClassVar[int] = 128
 
     def recognises(self, identity: ServerIdentity) -> bool:
         """Recognise it by the owner of its models, or by a setting only it has."""
@@ -68,11 +68,11 @@ class SglangDialect(ServerDialect):
         """Return the field that caps thinking."""
         return {"custom_params": {"thinking_budget": tokens}}
 
-    def prompt_fields(self, draw: SampleRequest) -> dict[str, Any]:
+    def prompt_fields(self, request: SampleRequest) -> dict[str, Any]:
         """Return the prompt, with the beginning of the reply as a last message that is left open."""
-        if isinstance(draw.prompt, str) or not draw.prefix:
-            return super().prompt_fields(draw)
-        messages = [*(dict(message) for message in draw.prompt), {"role": "assistant", "content": draw.prefix}]
+        if isinstance(request.prompt, str) or not request.prefix:
+            return super().prompt_fields(request)
+        messages = [*(dict(message) for message in request.prompt), {"role": "assistant", "content": request.prefix}]
         return {"messages": messages, "continue_final_message": True}
 
 

@@ -1,4 +1,4 @@
-"""Read the completions TRL stores with ``log_completions=True``: one Parquet file a logging step."""
+"""Read the completions TRL stores with ``log_completions=True``: one Parquet file per logging step."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ TRL_COLUMNS = {
     "token_ids": "token_ids",
     "truncated": "truncated",
 }
-"""TRL's columns -> ours; those after ``advantage`` are what a reward function may add with ``log_extra`` (``solution`` is
-what TRL's own accuracy rewards add)."""
-REQUIRED_COLUMNS = {"step", "prompt", "completion"}
+"""TRL's columns -> ours; those after ``advantage`` can be added by a reward function with ``log_extra``
+(``solution`` is added by TRL's own accuracy rewards)."""
+TRL_REQUIRED_COLUMNS = {"step", "prompt", "completion"}
 ROWS_PER_BATCH = 1024
 """Rows read at a time: some 30 MB of long reasoning."""
 LOGGED_REWARD = re.compile(r"rewards/(.+)/mean")
@@ -43,20 +43,20 @@ SUM_PRECISION = 1e-5
 
 @dataclass(frozen=True)
 class _LogFacts:
-    """What the run's own log says that a completions file does not."""
+    """What the run's log says that a completions file does not."""
 
     rewards: frozenset[str] = frozenset()
-    """Names of the reward functions; empty when unknown."""
+    """Names of the reward functions; empty if unknown."""
     eval_steps: frozenset[int] = frozenset()
     """Steps whose file an evaluation has overwritten."""
     plain_sum: bool = False
-    """Whether every total reward logged is the plain sum of the functions' means, so that all weights are 1."""
+    """Whether every logged reward is the plain sum of the functions' means, so that all weights are 1."""
 
 
 def has_completions(path: Path) -> bool:
-    """Say whether a Parquet file is one of TRL's completions files, damaged ones by name."""
+    """Whether a Parquet file is one of TRL's completions files; a damaged one is recognised by its name."""
     try:
-        return set(pq.read_schema(path).names) >= REQUIRED_COLUMNS
+        return set(pq.read_schema(path).names) >= TRL_REQUIRED_COLUMNS
     except (pa.ArrowException, OSError):
         return path.name.startswith("completions_")
 
@@ -64,37 +64,44 @@ def has_completions(path: Path) -> bool:
 def read_completions(path: Path) -> Iterator[Record]:
     """Yield a completions file in batches.
 
-    TRL stores no group id: rows of a group are adjacent and share their prompt. Nor does it store the total reward:
-    with one reward function it is that one; with several it is their weighted sum where ``grpo_config.json`` beside the
-    files tells the weights, else their plain sum, with a remark unless the log shows that all weights are 1. A file
-    holds the last batch generated, so with several steps per generation successive files repeat the same rollouts.
+    TRL stores no group id: rows of a group are adjacent and share their prompt. It does not store the total reward
+    either. With one reward function it is that one. With several it is their weighted sum if ``grpo_config.json`` next
+    to the files has the weights, else their plain sum, with a remark unless the log shows that all weights are 1. A
+    file contains the last batch generated, so with several steps per generation successive files repeat rollouts.
     """
     folder = output_folder(path)
     history = newest_history(folder)
-    learnt = _learn_from_log(history) if history else _LogFacts()
+    facts = _learn_from_log(history) if history else _LogFacts()
     groups = _GroupCounter()
     try:
         file = pq.ParquetFile(path)
-        for name in sorted(REQUIRED_COLUMNS - set(file.schema_arrow.names)):
+        for name in sorted(TRL_REQUIRED_COLUMNS - set(file.schema_arrow.names)):
             raise BrokenFileError(
                 path,
                 f"has no column {name!r} (it has {file.schema_arrow.names}).",
-                "Choose a completions file of TRL's.",
+                "Choose one of TRL's completions files.",
             )
-        names = _reward_names(file.schema_arrow, learnt)
-        weights = _weights(names, learnt, folder)
+        names = reward_names(file.schema_arrow, facts)
+        weights = known_weights(names, facts, folder)
         if weights is None:
-            yield _unknown_weights_remark(path, names)
+            yield Remark(
+                f"TRL stores no total reward and the weights of {', '.join(names)} are unknown; the reward is their"
+                " plain sum.",
+                str(path),
+                None,
+                "If you set reward_weights, save the settings next to the completions: "
+                "Path(args.output_dir, 'grpo_config.json').write_text(args.to_json_string())",
+            )
         rewards = dict(zip(names, weights or [1.0] * len(names), strict=True))
         first = 1
         for batch in file.iter_batches(ROWS_PER_BATCH):
-            yield from _read_batch(batch.to_pylist(), path, first, rewards, learnt.eval_steps, groups)
+            yield from _read_batch(batch.to_pylist(), path, first, rewards, facts.eval_steps, groups)
             first += len(batch)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BrokenFileError(
             path,
             f"is not readable Parquet ({error}).",
-            "Delete it: TRL was stopped while writing it, the other steps are unaffected.",
+            "Delete it: TRL was stopped while writing it; the other steps are unaffected.",
         ) from error
 
 
@@ -115,7 +122,7 @@ def _read_batch(
     if unnumbered:
         yield Remark(f"{unnumbered} rows carry no step; taken as step {named}.", str(path), first)
     if rewards:
-        table = table.append_column("reward", pa.array(_totals(table, rewards), pa.float64()))
+        table = table.append_column("reward", pa.array(total_rewards(table, rewards), pa.float64()))
     steps = table.column("step").to_pylist()
     group, sample = groups.number(table.column("problem").to_pylist(), steps)
     table = table.set_column(table.schema.get_field_index("sample"), "sample", pa.array(sample, pa.int32()))
@@ -125,14 +132,14 @@ def _read_batch(
 
 
 def completion_text(completion: Any) -> Any:
-    """Return what the policy said: the content alone where the completion is a single chat message."""
+    """Return the completion as text: only the content if it is a single chat message."""
     if isinstance(completion, list) and len(completion) == 1 and isinstance(completion[0], Mapping):
         return as_text(completion[0].get("content") or "")
     return completion
 
 
 class _GroupCounter:
-    """Numbers groups and places in them as rows go by: a change of prompt or step starts the next group."""
+    """Numbers groups and the samples in them: a change of prompt or step starts the next group."""
 
     def __init__(self) -> None:
         self.current: tuple[str, int] | None = None
@@ -152,16 +159,17 @@ class _GroupCounter:
 
 @lru_cache(maxsize=1)
 def _learn_from_log(history: History) -> _LogFacts:
-    """Learn from the log; remembered, because each of a run's thousand files asks."""
+    """Read the facts from the log; cached, because each of a run's thousand files asks."""
     rows = [row for row in history.rows if not is_eval(row)]
     found = (LOGGED_REWARD.fullmatch(name) for name in {str(name) for row in rows for name in row})
     names = frozenset(match[1] for match in found if match)
     totals = [row for row in rows if "reward" in row and all(f"rewards/{name}/mean" in row for name in names)]
-    plain = bool(names and totals) and all(_is_plain_sum(row, names) for row in totals)
+    plain = bool(names and totals) and all(is_plain_sum(row, names) for row in totals)
     return _LogFacts(names, eval_steps(history), plain)
 
 
-def _is_plain_sum(row: Mapping[str, Any], names: frozenset[str]) -> bool:
+def is_plain_sum(row: Mapping[str, Any], names: frozenset[str]) -> bool:
+    """Whether a log row's reward is the plain sum of the functions' means."""
     parts = [as_number(row[f"rewards/{name}/mean"]) for name in names]
     numbers = [part for part in parts if part is not None]
     total = as_number(row["reward"])
@@ -172,37 +180,26 @@ def _is_plain_sum(row: Mapping[str, Any], names: frozenset[str]) -> bool:
     )
 
 
-def _reward_names(schema: pa.Schema, learnt: _LogFacts) -> list[str]:
-    """Return the reward functions' columns: those the log names, else every column of floats that is not one of ours."""
+def reward_names(schema: pa.Schema, facts: _LogFacts) -> list[str]:
+    """Return the reward functions' columns: those in the log, else every column of floats that is not one of ours."""
     floats = [field.name for field in schema if pa.types.is_floating(field.type) and field.name not in TRL_COLUMNS]
-    named = [name for name in floats if name in learnt.rewards]
+    named = [name for name in floats if name in facts.rewards]
     return named or floats
 
 
-def _weights(names: Sequence[str], learnt: _LogFacts, folder: Path) -> Sequence[float] | None:
-    """Return the weights of the reward functions, or None when they are unknown."""
+def known_weights(names: Sequence[str], facts: _LogFacts, folder: Path) -> Sequence[float] | None:
+    """Return the weights of the reward functions, or None if unknown."""
     saved = reward_weights(folder)
     if saved is not None and len(saved) == len(names):
         return saved
-    return [1.0] * len(names) if len(names) < 2 or (learnt.plain_sum and learnt.rewards == set(names)) else None
+    return [1.0] * len(names) if len(names) < 2 or (facts.plain_sum and facts.rewards == set(names)) else None
 
 
-def _unknown_weights_remark(path: Path, names: Sequence[str]) -> Remark:
-    return Remark(
-        f"TRL stores no total reward and the weights of {', '.join(names)} are unknown; the reward is their plain sum.",
-        str(path),
-        None,
-        "If you set reward_weights, save the settings beside the completions: "
-        "Path(args.output_dir, 'grpo_config.json').write_text(args.to_json_string())",
-    )
-
-
-def _totals(table: pa.Table, rewards: Mapping[str, float]) -> list[float | None]:
-    """Add up the reward functions that apply to each row, as TRL does; null where none does."""
+def total_rewards(table: pa.Table, rewards: Mapping[str, float]) -> list[float | None]:
+    """Sum the reward functions that apply to each row, as TRL does; None if none applies."""
     columns = [table.column(f"{REWARD_PREFIX}{name}").to_pylist() for name in rewards]
-    return [_total(row, list(rewards.values())) for row in zip(*columns, strict=True)]
-
-
-def _total(row: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    parts = [weight * value for weight, value in zip(weights, row, strict=True) if value is not None]
-    return sum(parts) if parts else None
+    totals: list[float | None] = []
+    for row in zip(*columns, strict=True):
+        parts = [weight * value for weight, value in zip(rewards.values(), row, strict=True) if value is not None]
+        totals.append(sum(parts) if parts else None)
+    return totals

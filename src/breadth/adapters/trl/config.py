@@ -1,4 +1,4 @@
-"""TRL's configuration: defaults, translation into our settings, and lint."""
+"""TRL's configuration: its defaults, its translation into a TrainerConfig, and what in it is unused or in conflict."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting
 
-TELLING = frozenset(
+TRL_MARKERS = frozenset(
     {"num_generations", "max_completion_length", "epsilon_high", "loss_type", "scale_rewards", "num_iterations"}
 )
-"""Settings that GRPO of TRL has and others seldom do; two of them make a table TRL's."""
-DEFAULTS: Mapping[str, Any] = {
+"""Settings typical of TRL's GRPO; a table with two of them is TRL's."""
+TRL_DEFAULTS: Mapping[str, Any] = {
     "num_generations": 8,
     "num_iterations": 1,
     "per_device_train_batch_size": 8,
@@ -50,24 +50,26 @@ DEFAULTS: Mapping[str, Any] = {
     "log_completions": False,
 }
 """Of trl 1.16, checked against it by a test; beta, max_completion_length and top_k are left out: earlier versions had
-them otherwise.
+other defaults.
 """
-OLDER = frozenset({"max_prompt_length", "vllm_device", "vllm_guided_decoding_regex", "use_liger_loss", "vllm_dtype"})
-"""Settings that trl 1.16 no longer has: what sets one is for an earlier version."""
-CHANGED = frozenset(
+REMOVED_SETTINGS = frozenset(
+    {"max_prompt_length", "vllm_device", "vllm_guided_decoding_regex", "use_liger_loss", "vllm_dtype"}
+)
+"""Settings that trl 1.16 no longer has: a file with one is for an earlier version."""
+CHANGED_DEFAULTS = frozenset(
     {"loss_type", "temperature", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"}
 )
-"""Defaults that earlier versions had otherwise."""
-SIBLINGS = frozenset({"adam_epsilon", "epsilon_high", "num_generations_eval", "log_completions_hub_repo"})
-"""Other settings of TRL's in which the name of one of these stands."""
+"""Settings with another default in earlier versions."""
+SIMILAR_NAMES = frozenset({"adam_epsilon", "epsilon_high", "num_generations_eval", "log_completions_hub_repo"})
+"""Other settings of TRL whose name contains one of these."""
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "per_device_train_batch_size": ("batch_size", "train_batch_size", "micro_batch_size", "per_device_batch_size"),
     "gradient_accumulation_steps": ("grad_accum", "grad_accum_steps", "gradient_accumulation", "accumulation_steps"),
     "num_generations": ("group_size", "n_generations"),
     "learning_rate": ("lr",),
 }
-"""What scripts with tables of their own call them."""
-FIELDS: Mapping[str, str] = {
+"""Names that scripts with their own tables use."""
+TRL_FIELDS: Mapping[str, str] = {
     "group": "num_generations",
     "prompts": "generation_batch_size",
     "learning_rate": "learning_rate",
@@ -99,14 +101,16 @@ FIELDS: Mapping[str, str] = {
     "correct_mismatch": "vllm_importance_sampling_correction",
     "logs_rollouts": "log_completions",
 }
-"""Our knob -> the field of GRPOConfig."""
+"""Field of TrainerConfig -> field of GRPOConfig."""
 
 
 TWO_SIDED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
-"""Losses that clip the ratio on both sides; sapo and vespo weigh it otherwise, cispo caps it above."""
-FOLLOWING = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta")
+"""Losses that clip the ratio on both sides; sapo and vespo weight it differently, cispo caps it from above."""
+ROW_COUNTING_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
+"""Losses of TRL that divide by the number of responses, including those without a counted token."""
+ADAPTIVE_SETTINGS = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta")
 """Settings of the adaptive entropy bonus."""
-CORRECTING = (
+CORRECTION_SETTINGS = (
     "vllm_importance_sampling_correction",
     "vllm_importance_sampling_mode",
     "vllm_importance_sampling_cap",
@@ -115,12 +119,17 @@ CORRECTING = (
 )
 
 
-def idle_settings(given: Settings) -> Iterator[UnusedSetting]:
-    """Yield what the user set and TRL does not read."""
+def trl_unused_settings(given: Settings) -> Iterator[UnusedSetting]:
+    """Yield settings of the user that TRL does not read."""
     yield from _unused_without(
-        given, FOLLOWING, "use_adaptive_entropy", "the coefficient follows a target only with use_adaptive_entropy=True"
+        given,
+        ADAPTIVE_SETTINGS,
+        "use_adaptive_entropy",
+        "the coefficient follows a target only with use_adaptive_entropy=True",
     )
-    yield from _unused_without(given, CORRECTING, "use_vllm", "there is nothing to correct without use_vllm=True")
+    yield from _unused_without(
+        given, CORRECTION_SETTINGS, "use_vllm", "there is nothing to correct without use_vllm=True"
+    )
     yield from _unused_without(
         given,
         ("ref_model_mixup_alpha", "ref_model_sync_steps"),
@@ -133,13 +142,14 @@ def idle_settings(given: Settings) -> Iterator[UnusedSetting]:
 
 
 def _unused_without(given: Settings, names: tuple[str, ...], switch: str, why: str) -> Iterator[UnusedSetting]:
-    """Yield settings whose switch is off; a switch that the file turns off itself says that they are left-overs."""
-    said = given.describe(*(name for name in names if given.own.get(name) not in (None, False)))
-    if said and given.switch(switch) is False:
-        yield UnusedSetting(said, why, intended=switch not in given.own)
+    """Yield settings whose switch is off; if the file itself turns it off, they are left-overs."""
+    spelled = given.describe(*(name for name in names if given.own.get(name) not in (None, False)))
+    if spelled and given.switch(switch) is False:
+        yield UnusedSetting(spelled, why, intended=switch not in given.own)
 
 
 def _unused_by_loss(given: Settings) -> Iterator[UnusedSetting]:
+    """Yield settings that the loss does not read."""
     loss = given.text("loss_type")
     if loss is None:
         return
@@ -157,21 +167,23 @@ def _unused_by_loss(given: Settings) -> Iterator[UnusedSetting]:
             )
 
 
-def clashes(read: Settings, given: Settings) -> Iterator[Conflict]:
-    """Yield settings that TRL refuses together, or that its documentation says do not go together."""
+def trl_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
+    """Yield settings that TRL refuses together, or that its documentation advises against."""
     group, rollouts = read.whole("num_generations"), read.whole("generation_batch_size")
     if rollouts and given.own.get("steps_per_generation") is not None and "generation_batch_size" in given.own:
         yield Conflict(
             given.describe("generation_batch_size", "steps_per_generation"),
-            "TRL takes one of the two",
+            "TRL accepts one of the two",
             consequence="refused",
         )
     if group and rollouts and rollouts % group:
-        said = render_setting("generation_batch_size", rollouts) + ", " + render_setting("num_generations", group)
+        spelled = render_setting("generation_batch_size", rollouts) + ", " + render_setting("num_generations", group)
         yield Conflict(
-            said, f"{rollouts} rollouts of a generation make no whole groups of {group}", consequence="refused"
+            spelled,
+            f"{rollouts} rollouts per generation are not a multiple of groups of {group}",
+            consequence="refused",
         )
-    yield from _adaptive(read, given)
+    yield from adaptive_conflicts(read, given)
     loss, scale = given.text("loss_type"), given.own.get("scale_rewards")
     if loss == "dr_grpo" and "loss_type" in given.own and scale in (None, True, "group", "batch"):
         why = (
@@ -185,28 +197,33 @@ def clashes(read: Settings, given: Settings) -> Iterator[Conflict]:
         )
 
 
-def _adaptive(read: Settings, given: Settings) -> Iterator[Conflict]:
+def adaptive_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
+    """Yield bounds of the adaptive entropy coefficient that contradict each other."""
     start, low, high = (read.number(name) for name in ("entropy_coef", "entropy_coef_min", "entropy_coef_max"))
     if not read.switch("use_adaptive_entropy") or start is None or low is None or high is None:
         return
-    said = given.describe("entropy_coef", "entropy_coef_min", "entropy_coef_max")
+    spelled = given.describe("entropy_coef", "entropy_coef_min", "entropy_coef_max")
     if low > high:
-        yield Conflict(said, f"the smallest coefficient, {low:g}, is above the largest, {high:g}", consequence="wrong")
+        yield Conflict(
+            spelled, f"the smallest coefficient, {low:g}, is above the largest, {high:g}", consequence="wrong"
+        )
     elif start > high:
         yield Conflict(
-            said, f"the coefficient starts at {start:g}, above its largest value, {high:g}", consequence="wrong"
+            spelled, f"the coefficient starts at {start:g}, above its largest value, {high:g}", consequence="wrong"
         )
 
 
-CALLS = frozenset({"GRPOConfig"})
+CONFIG_CLASSES = frozenset({"GRPOConfig"})
 """Classes whose keywords are settings."""
-CLIPPED: Mapping[str, bool] = {
+TRL_CLIPPED_LOSSES: Mapping[str, bool] = {
     **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"), True),
     **dict.fromkeys(("sapo", "vespo"), False),
 }
 """TRL's losses -> whether they clip the ratio."""
-SIGNS = tuple(re.compile(rb"\b" + name.replace("_", "[_-]").encode() + rb"\b[\"']?\s*[:= ]") for name in TELLING)
-"""How a file looks that sets one of the settings that tell."""
+MARKER_PATTERNS = tuple(
+    re.compile(rb"\b" + name.replace("_", "[_-]").encode() + rb"\b[\"']?\s*[:= ]") for name in TRL_MARKERS
+)
+"""Patterns of a file that sets one of TRL_MARKERS."""
 SCRIPTS = (".sh", ".bash", ".txt")
 
 
@@ -218,7 +235,7 @@ class TrlSettings:
     """Name in the catalogue."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
-        """Tell by a call of GRPOConfig, or by two settings that only GRPO of TRL has."""
+        """Recognise a call of GRPOConfig, or two settings typical of TRL's GRPO."""
         if path.suffix == ".py":
             return b"GRPOConfig(" in start
         if path.suffix == ".ipynb":
@@ -227,39 +244,41 @@ class TrlSettings:
             return False
         if path.suffix in SCRIPTS and re.search(rb"\btrl\s+grpo\b", start):
             return True
-        return sum(sign.search(start) is not None for sign in SIGNS) >= 2
+        return sum(sign.search(start) is not None for sign in MARKER_PATTERNS) >= 2
 
     def read(self, path: Path) -> Mapping[str, Any]:
-        """Return the settings of a file; of nested tables those that GRPOConfig knows, wherever they stand."""
+        """Return the settings of a file; in nested tables those that GRPOConfig knows, at any level."""
         if path.suffix in (".py", ".ipynb"):
-            return call_keywords(path, CALLS)
+            return call_keywords(path, CONFIG_CLASSES)
         if path.suffix in SCRIPTS:
             return script_arguments(path)
         found = read_table(path)
         if not isinstance(found, Mapping):
-            raise BrokenFileError(path, "holds no table of settings.", "Give what GRPOConfig is made from.")
+            raise BrokenFileError(
+                path, "contains no table of settings.", "Pass the file that GRPOConfig is built from."
+            )
         return shallowest_leaves(found)
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
-        """Translate; what is computed, or of another type than it should be, is not known."""
+        """Translate into a TrainerConfig; computed values and values of the wrong type are unknown."""
         everything = shallowest_leaves(config)
         read = Settings(everything, applicable_defaults(everything))
-        given = Settings(user_settings(everything), read.defaults)
-        loss = read.text("loss_type")
+        given = Settings(set_by_user(everything), read.defaults)
+        loss, level = read.text("loss_type"), read.text("importance_sampling_level")
         adaptive = read.switch("use_adaptive_entropy")
         return TrainerConfig(
             group=read.whole("num_generations"),
-            prompts=_prompts(read),
-            updates=_updates(read),
+            prompts=prompts_per_generation(read),
+            updates=trl_updates(read),
             micro_batch=read.whole("per_device_train_batch_size"),
             accumulation=read.whole("gradient_accumulation_steps"),
             learning_rate=read.number("learning_rate"),
             estimator="grpo",
             clip_low=None if loss == "cispo" else read.number("epsilon"),
-            clip_high=_clip_high(read, loss),
-            clips=CLIPPED.get(loss) if loss is not None else None,
+            clip_high=upper_clip(read, loss),
+            clips=TRL_CLIPPED_LOSSES.get(loss) if loss is not None else None,
             dual_clip=read.number("delta"),
-            sequence_ratio=_sequence(read),
+            sequence_ratio=None if level is None else level == "sequence",
             kl=read.number("beta"),
             kl_given=given.number("beta") if "beta" in given.own else None,
             entropy_bonus=read.number("entropy_coef"),
@@ -278,27 +297,27 @@ class TrlSettings:
             max_prompt_length=read.whole("max_prompt_length"),
             context=read.whole("vllm_max_model_length"),
             mask_truncated=read.switch("mask_truncated_completions"),
-            length_penalty=_penalised(read),
+            length_penalty=trl_length_penalty(read),
             dynamic_sampling=False,
-            shaped_reward=_shaped(read),
+            shaped_reward=has_shaped_reward(read),
             correct_mismatch=read.switch("vllm_importance_sampling_correction") if read.switch("use_vllm") else None,
             engine={True: "vllm", False: "hf", None: None}[read.switch("use_vllm")],
             logs_rollouts=read.switch("log_completions"),
-            unused=tuple(idle_settings(given)),
-            conflicts=tuple(clashes(read, given)),
-            text_numbers=_texts(given.own),
-            user_settings=_theirs(given.own),
+            unused=tuple(trl_unused_settings(given)),
+            conflicts=tuple(trl_conflicts(read, given)),
+            text_numbers=numbers_as_text(given.own),
+            user_settings=trl_spelled_settings(given.own),
         )
 
-    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
-        """Word changes as keywords of GRPOConfig, or as our two lines where TRL has no setting."""
+    def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
+        """Render changes as keywords of GRPOConfig, or as code with our trainer where TRL has no setting."""
         from breadth.adapters.trl.patch import render_patch  # it reads this file's tables
 
-        return render_patch(changes, knobs)
+        return render_patch(changes, config)
 
 
 def contains_anywhere(path: Path, start: bytes, sign: bytes) -> bool:
-    """Look through a whole notebook: pictures may stand before the cell in question."""
+    """Search a whole notebook: images may precede the cell."""
     if sign in start:
         return True
     try:
@@ -314,38 +333,36 @@ def contains_anywhere(path: Path, start: bytes, sign: bytes) -> bool:
 
 
 def applicable_defaults(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults that hold for what a file leaves out.
+    """Return the defaults that apply to settings a file leaves out.
 
-    None where it sets nothing of GRPO's, or hands on what cannot be seen; not those that earlier versions had
-    otherwise, where it has settings of those; and not those of a setting that it has under a name of its own.
+    None if it sets nothing of GRPO, or unpacks a table we cannot see. Excluded are changed defaults if the file has
+    settings of earlier versions, and settings that the file has under another name.
     """
-    if UNPACKED in own or not TELLING & own.keys():
+    if UNPACKED in own or not TRL_MARKERS & own.keys():
         return {}
-    foreign = [key for key in own if key not in DEFAULTS and key not in SIBLINGS]
-    renamed = {name for name in DEFAULTS if any(name in key or key in SYNONYMS.get(name, ()) for key in foreign)}
-    unsure = renamed | (CHANGED if OLDER & own.keys() else set())
-    return {name: value for name, value in DEFAULTS.items() if name not in unsure}
+    foreign = [key for key in own if key not in TRL_DEFAULTS and key not in SIMILAR_NAMES]
+    renamed = {name for name in TRL_DEFAULTS if any(name in key or key in SYNONYMS.get(name, ()) for key in foreign)}
+    unsure = renamed | (CHANGED_DEFAULTS if REMOVED_SETTINGS & own.keys() else set())
+    return {name: value for name, value in TRL_DEFAULTS.items() if name not in unsure}
 
 
-def user_settings(own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the user set: of the arguments as the trainer saved them, all of them, only what is no default."""
-    if sum(name in own for name in DEFAULTS) < 0.8 * len(DEFAULTS):
+def set_by_user(own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the user set; of complete saved arguments, only values that are not the default."""
+    if sum(name in own for name in TRL_DEFAULTS) < 0.8 * len(TRL_DEFAULTS):
         return own
+    accumulation = own.get("gradient_accumulation_steps", TRL_DEFAULTS["gradient_accumulation_steps"])
     derived = {"generation_batch_size"} | (
-        {"steps_per_generation"} if own.get("steps_per_generation") == _accumulated(own) else set()
+        {"steps_per_generation"} if own.get("steps_per_generation") == accumulation else set()
     )
-    return {name: value for name, value in own.items() if DEFAULTS.get(name, UNPACKED) != value and name not in derived}
+    return {
+        name: value for name, value in own.items() if TRL_DEFAULTS.get(name, UNPACKED) != value and name not in derived
+    }
 
 
-def _accumulated(own: Mapping[str, Any]) -> Any:
-    return own.get("gradient_accumulation_steps", DEFAULTS["gradient_accumulation_steps"])
+def trl_updates(read: Settings) -> float | None:
+    """Return updates per generation: steps_per_generation / gradient_accumulation_steps * num_iterations.
 
-
-def _updates(read: Settings) -> float | None:
-    """Return optimizer steps a generation: steps_per_generation / gradient_accumulation_steps * num_iterations.
-
-    Where a generation is begun in the midst of an optimizer step, some of its rollouts outlive it: then that is no
-    whole story.
+    None if a generation would begin inside an optimizer step: then some of its rollouts are used longer.
     """
     accumulated, iterations = read.number("gradient_accumulation_steps"), read.number("num_iterations")
     steps = read.number("steps_per_generation")
@@ -357,45 +374,44 @@ def _updates(read: Settings) -> float | None:
     return None if every < accumulated and accumulated % every else every / accumulated
 
 
-def _prompts(read: Settings) -> int | None:
+def prompts_per_generation(read: Settings) -> int | None:
+    """Return the prompts per generation, if the settings determine them."""
     rollouts, group = read.whole("generation_batch_size"), read.whole("num_generations")
     return rollouts // group if rollouts and group and rollouts % group == 0 else None
 
 
-def _clip_high(read: Settings, loss: str | None) -> float | None:
-    """Return how far the ratio may rise; with cispo TRL's epsilon_high is the largest ratio itself."""
+def upper_clip(read: Settings, loss: str | None) -> float | None:
+    """Return the upper clip of the ratio minus 1; with cispo TRL's epsilon_high is the largest ratio itself."""
     name = "epsilon" if read.own.get("epsilon_high") is None else "epsilon_high"
     bound = read.number(name)
     return bound - 1 if bound is not None and loss == "cispo" else bound
 
 
-def _sequence(read: Settings) -> bool | None:
-    level = read.text("importance_sampling_level")
-    return None if level is None else level == "sequence"
-
-
-def _shaped(read: Settings) -> bool | None:
-    """Tell by weights or names of several rewards; reward functions that a script hands over are not seen."""
+def has_shaped_reward(read: Settings) -> bool | None:
+    """Whether there are several rewards, by weights or names; functions passed in a script are unknown."""
     weights, names = read.own.get("reward_weights"), read.own.get("reward_funcs")
     if isinstance(weights, list):
         return sum(bool(weight) for weight in weights) > 1
     return True if isinstance(names, list) and len(names) > 1 else None
 
 
-def _penalised(read: Settings) -> bool | None:
+def trl_length_penalty(read: Settings) -> bool | None:
+    """Whether a reward function penalises length, by its name; None if unknown."""
     names = read.own.get("reward_funcs")
     known = [str(name) for name in names] if isinstance(names, list) else []
     penal = [name for name in known if "overlong" in name or ("len" in name and ("penal" in name or "punish" in name))]
     return True if penal else None
 
 
-def _texts(own: Mapping[str, Any]) -> dict[str, str]:
-    named = {name for name in own if name in DEFAULTS or name in FIELDS.values()}
+def numbers_as_text(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings whose number YAML read as text, such as 1e-6."""
+    named = {name for name in own if name in TRL_DEFAULTS or name in TRL_FIELDS.values()}
     return {name: own[name] for name in sorted(named) if isinstance(own[name], str) and EXPONENT.fullmatch(own[name])}
 
 
-def _theirs(own: Mapping[str, Any]) -> dict[str, str]:
-    found = {knob: render_setting(name, own[name]) for knob, name in FIELDS.items() if name in own}
+def trl_spelled_settings(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return field of TrainerConfig -> the user's own spelling of it."""
+    found = {field: render_setting(name, own[name]) for field, name in TRL_FIELDS.items() if name in own}
     steps = Settings(own).describe("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
     return found | ({"updates": steps} if steps else {})
 

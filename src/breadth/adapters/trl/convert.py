@@ -30,19 +30,19 @@ FORWARD_KEYS = (
 )
 """Inputs of a multimodal model that TRL hands to its own forward pass."""
 ROWS_KEY, PLANNING_KEY = "breadth_rows", "breadth_planning"
-"""Keys under which each sequence's number, and which of its tokens plan, ride in TRL's buffer."""
+"""Keys of TRL's buffer for each sequence's number and the mask of its planning tokens."""
 
 
 class Marker(Protocol):
-    """Says which tokens of a text plan; `StrategicGrams` is one."""
+    """Marks planning tokens; `StrategicGrams` is one."""
 
     def mark_tokens(self, text: str, offsets: Sequence[tuple[int, int]]) -> Sequence[bool]:
-        """Say for each token, given the (start, end) of its characters in the text, whether it plans."""
+        """Return for each token, given its (start, end) characters in the text, whether it plans."""
 
 
 @dataclass(frozen=True)
 class ScoredCompletions:
-    """One process's completions of one generation, as TRL had them when it asked for rewards."""
+    """One process's completions of one generation, as TRL passes them to the reward functions."""
 
     prompts: Sequence[str]
     """Prompt texts."""
@@ -59,16 +59,14 @@ class Providers:
     """Where optional fields come from."""
 
     correct: str | None = None
-    """Name of the reward function that is the grade (1 right, 0 wrong); None: the only one there is."""
+    """Name of the reward function that grades (1 correct, 0 wrong); None: the only one."""
     outcome: Callable[[str], str | None] | None = None
-    """Completion text -> its final answer in canonical form; None: the answer stated in the text, by
-    `breadth.answer_key`.
-    """
+    """Completion text -> final answer in canonical form; None: `breadth.answer_key` of the stated answer."""
     grams: Marker | None = None
     """What marks planning tokens."""
 
     def fields(self, reward_names: Sequence[str]) -> set[str]:
-        """Return the optional fields that can be provided beyond what every batch has."""
+        """Return the optional fields that can be provided."""
         given = {"problems", "outcomes", "texts", "truncated", "mask", "entropy"}
         given |= (
             {"correct"} if self.correct in reward_names or (self.correct is None and len(reward_names) == 1) else set()
@@ -78,17 +76,17 @@ class Providers:
 
 
 def plain_text(message: Any) -> str:
-    """Return a prompt or completion as text, a conversation by the contents of its messages."""
+    """Return a prompt or completion as text; of a conversation, the contents of its messages."""
     if isinstance(message, str):
         return message
     contents = (part.get("content") for part in message) if isinstance(message, list) else ()
-    return "\n".join(_content(content) for content in contents if content)
+    return "\n".join(content_text(content) for content in contents if content)
 
 
 def to_rollouts(
     trainer: Any, output: Mapping[str, Any], scored: ScoredCompletions, providers: Providers, needs: frozenset[str]
 ) -> Rollouts:
-    """Return this process's completions of one generation; only the fields the chain needs are worked out."""
+    """Return this process's completions of one generation, with only the fields the chain needs."""
     rows = row_numbers(trainer, len(scored.texts))
     scores = scored.rewards[rows.to(scored.rewards.device)]
     weights = trainer.reward_weights.to(scores.device)
@@ -122,7 +120,7 @@ def row_numbers(trainer: Any, count: int) -> Tensor:
 
 
 def loss_mask(inputs: Mapping[str, Any]) -> Tensor:
-    """Return which completion tokens count: generated ones, no tool output."""
+    """Return which completion tokens count: generated ones, not tool output."""
     mask: Tensor = inputs["completion_mask"]
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
 
@@ -130,14 +128,14 @@ def loss_mask(inputs: Mapping[str, Any]) -> Tensor:
 def forward_pass(
     trainer: Any, model: Any, inputs: Mapping[str, Any], batch_size: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return (log-probabilities, entropies, auxiliary loss) of the completion tokens: TRL's own forward pass, logits never materialised.
+    """Return (log-probabilities, entropies, auxiliary loss) of the completion tokens by TRL's own forward pass.
 
-    All sequences at once, or ``batch_size`` of them at a time.
+    It never materialises the logits. All sequences at once, or ``batch_size`` of them at a time.
     """
     input_ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
     attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
     extras = {key: inputs.get(key) for key in FORWARD_KEYS}
-    found: tuple[Tensor, Tensor, Tensor | None] = trainer._get_per_token_logps_and_entropies(
+    output: tuple[Tensor, Tensor, Tensor | None] = trainer._get_per_token_logps_and_entropies(
         model,
         input_ids,
         attention,
@@ -147,11 +145,15 @@ def forward_pass(
         compute_aux_loss=trainer.aux_loss_enabled,
         **extras,
     )
-    return found
+    return output
 
 
 def to_batch(inputs: Mapping[str, Any], logprobs: Tensor, entropy: Tensor) -> Batch:
-    """Return one of TRL's micro-batches as our record."""
+    """Return one of TRL's micro-batches as our record.
+
+    The correction for a sampler (vLLM) whose probabilities differ from the trainer's becomes the weights.
+    """
+    correction = inputs.get("importance_sampling_ratio")
     return Batch(
         logprobs=logprobs,
         advantages=inputs["advantages"],
@@ -161,20 +163,15 @@ def to_batch(inputs: Mapping[str, Any], logprobs: Tensor, entropy: Tensor) -> Ba
         entropy=entropy,
         reference_logprobs=inputs.get("ref_per_token_logps"),
         planning=inputs.get(PLANNING_KEY),
-        weights=_sampler_weights(inputs, logprobs),
+        weights=None if correction is None else correction.expand_as(logprobs).to(logprobs.dtype),
     )
 
 
-def _sampler_weights(inputs: Mapping[str, Any], like: Tensor) -> Tensor | None:
-    """Return the correction for a sampler (vLLM) whose probabilities differ from the trainer's, as weights of the policy loss."""
-    correction = inputs.get("importance_sampling_ratio")
-    return None if correction is None else correction.expand_as(like).to(like.dtype)
-
-
 def read_grades(trainer: Any, scores: Tensor, providers: Providers, *, strict: bool) -> Tensor | None:
-    """Return everybody's grades; without a word from the user or the chain, those of the only reward function if it says right or wrong.
+    """Return the grades of all processes; None if there are none and neither user nor chain asks for them.
 
-    Decided by the scores of all processes, so that all of them have grades or none.
+    Unasked, the only reward function is used if it gives 0 or 1. The scores of all processes decide, so all of them
+    have grades or none.
     """
     names = list(trainer.reward_func_names)
     if not strict and len(names) > 1:
@@ -186,16 +183,16 @@ def read_grades(trainer: Any, scores: Tensor, providers: Providers, *, strict: b
     if len(strange):
         grader = providers.correct or names[0]
         raise MechanismError(
-            f"The grade must be 1 for a right answer and 0 for a wrong one; {grader} gave {float(strange[0]):g}.",
+            f"The grade must be 1 for a correct answer and 0 for a wrong one; {grader} gave {float(strange[0]):g}.",
             "Name the reward function that grades: BreadthGRPOTrainer(..., correct='<its name>').",
         )
     return grades
 
 
 def mark_planning(trainer: Any, scored: ScoredCompletions, grams: Marker, mask: Tensor) -> Tensor:
-    """Mark the tokens that plan; tokens are decoded one by one, so that their places in the text are exact."""
+    """Mark the planning tokens; tokens are decoded one by one, so their offsets in the text are exact."""
     marked = torch.zeros_like(mask, dtype=torch.bool)
-    known = _token_texts(trainer._tokenizer, {token for ids in scored.token_ids for token in ids})
+    known = token_texts(trainer._tokenizer, {token for ids in scored.token_ids for token in ids})
     for row, ids in enumerate(scored.token_ids):
         pieces = [known[token] for token in ids]
         ends = torch.tensor([0, *map(len, pieces)]).cumsum(0).tolist()
@@ -204,21 +201,20 @@ def mark_planning(trainer: Any, scored: ScoredCompletions, grams: Marker, mask: 
     return marked
 
 
-def _token_texts(tokenizer: Any, tokens: Iterable[int]) -> dict[int, str]:
-    """Return each token's text as it stands after another one: decoded alone, many tokenizers take its blank away."""
+def token_texts(tokenizer: Any, tokens: Iterable[int]) -> dict[int, str]:
+    """Return each token's text after another token: decoded alone, many tokenizers drop its leading blank."""
     anchor = tokenizer("a", add_special_tokens=False)["input_ids"][-1]
     start = len(tokenizer.decode([anchor]))
     return {token: tokenizer.decode([anchor, token])[start:] for token in tokens}
 
 
-def _content(content: Any) -> str:
-    """Return the content of a message as text; an image by a digest, for the name Python gives it is new in every epoch."""
-    if isinstance(content, str) or not isinstance(content, list):
-        return str(content)
-    return "\n".join(_part(part) for part in content)
+def content_text(content: Any) -> str:
+    """Return the content of a message as text, a list by its parts."""
+    return "\n".join(map(part_text, content)) if isinstance(content, list) else str(content)
 
 
-def _part(part: Any) -> str:
+def part_text(part: Any) -> str:
+    """Return one part of a message as text; an image as a digest, because its repr changes in every epoch."""
     if not isinstance(part, Mapping):
         return str(part)
     value: Any = part.get(part.get("type", "text"))

@@ -1,4 +1,4 @@
-"""Read the log history of the Hugging Face Trainer (``trainer_state.json``) and the arguments saved beside it."""
+"""Read the log history of the Hugging Face Trainer (``trainer_state.json``) and the arguments saved next to it."""
 
 from __future__ import annotations
 
@@ -25,44 +25,60 @@ MAX_DOCUMENT_BYTES = 128 << 20
 MAX_SETTINGS_DEPTH = 50
 """Levels of nesting that settings may have."""
 STATE_SETTINGS = ("logging_steps", "eval_steps", "save_steps", "max_steps", "num_train_epochs", "train_batch_size")
-"""What a trainer state says about the configuration."""
+"""Keys of a trainer state that belong to the configuration."""
 NESTED_SETTINGS = ("args", "config", "trial_params")
-"""Where a state that people wrote themselves keeps the rest of the configuration."""
+"""Keys of hand-written states that contain the rest of the configuration."""
 GAP = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """A log history as found; each one read is its own, so that what is learnt from it can be remembered."""
+    """A log history as read; compared by identity, so that facts derived from it can be cached."""
 
     rows: tuple[Mapping[str, Any], ...]
-    """One dict a logging step, oldest first."""
+    """One dict per logging step, oldest first."""
     settings: Mapping[str, Any]
-    """Settings that stand beside it."""
+    """Settings stored with it."""
     cut_at: int | None = None
-    """Character at which a half-written file stops making sense; None for a whole one."""
+    """Character at which a truncated file breaks off; None for a complete one."""
 
 
 def read_history(path: Path) -> Iterator[Record]:
-    """Yield the settings, the rows and what was odd about them."""
+    """Yield the settings, the rows and remarks on problems."""
     history = load_history(path)
     if history.settings:
         yield LoggedConfig(history.settings)
     reader = MetricReader()
     for number, row in enumerate(history.rows, 1):
-        yield metric_row(row, reader.numbers(_figures(row), number), as_step(row.get("step")))
+        yield metric_row(
+            row,
+            reader.numbers({name: value for name, value in row.items() if name != "step"}, number),
+            as_step(row.get("step")),
+        )
     yield from reader.remarks(path)
     if history.cut_at is not None:
-        yield _cut_short(path, history)
+        yield Remark(
+            f"the file breaks off at character {history.cut_at}; the {len(history.rows)} log rows before it were read.",
+            str(path),
+            None,
+            "The trainer was stopped while writing it: look for a later checkpoint's copy.",
+        )
     if eval_steps(history) and (output_folder(path) / "completions").is_dir():
-        yield _overwritten(path, len(eval_steps(history)))
+        yield Remark(
+            f"this run was evaluated at {len(eval_steps(history))} steps, and TRL writes the completions of an"
+            " evaluation over the training ones of its step; completions files of those steps are taken as held-out"
+            " rollouts.",
+            str(path),
+            None,
+            "To keep both, choose eval_steps that are no multiples of logging_steps.",
+        )
 
 
 def load_history(path: Path) -> History:
-    """Read a trainer state or a bare list of log rows; of a half-written one, what stands before the break."""
+    """Read a trainer state or a bare list of log rows; of a truncated file, the rows before the break."""
     text = read_document(path)
     try:
-        return _history(parse_json(text))
+        return parse_history(parse_lenient_json(text))
     except ValueError as error:
         rows, cut = salvage_rows(text)
         if not rows:
@@ -73,14 +89,14 @@ def load_history(path: Path) -> History:
 
 
 def metric_row(row: Mapping[str, Any], values: Mapping[str, float], step: int | None) -> MetricRow:
-    """Make a metric row of a log row; TRL marks evaluation by the prefix ``eval_`` on every name."""
+    """Convert a log row to a metric row; TRL marks evaluation by the prefix ``eval_`` on every name."""
     if not is_eval(row):
         return MetricRow(dict(values), step)
     return MetricRow({name.removeprefix(EVAL_PREFIX): value for name, value in values.items()}, step, split="eval")
 
 
 def is_eval(row: Mapping[str, Any]) -> bool:
-    """Say whether a log row is about an evaluation."""
+    """Whether a log row is of an evaluation."""
     return any(str(name).startswith(EVAL_PREFIX) for name in row)
 
 
@@ -97,7 +113,7 @@ def output_folder(path: Path) -> Path:
 
 
 def read_document(path: Path) -> str:
-    """Return the text of a JSON document of bearable size, byte-order mark and odd bytes aside."""
+    """Return the text of a JSON document without byte-order mark; refuse one that is too large."""
     try:
         size = path.stat().st_size
         if size > MAX_DOCUMENT_BYTES:
@@ -111,7 +127,7 @@ def read_document(path: Path) -> str:
         raise read_error(path, error) from error
 
 
-def parse_json(text: str) -> Any:
+def parse_lenient_json(text: str) -> Any:
     """Parse JSON, with the NaN and Infinity that Python writes; raises ValueError on anything else."""
     try:
         return orjson.loads(text)
@@ -124,7 +140,7 @@ def parse_json(text: str) -> Any:
 
 
 def is_too_deep(value: Any) -> bool:
-    """Say whether tables and lists are nested deeper than any settings are."""
+    """Whether tables and lists are nested too deeply for settings."""
     level = [value]
     for _ in range(MAX_SETTINGS_DEPTH):
         level = [
@@ -136,7 +152,8 @@ def is_too_deep(value: Any) -> bool:
     return bool(level)
 
 
-def _history(document: Any) -> History:
+def parse_history(document: Any) -> History:
+    """Return the history of a parsed JSON document; raises ValueError if it has none."""
     rows = document.get("log_history") if isinstance(document, dict) else document
     if not isinstance(rows, list):
         raise ValueError("it has no list of log rows")  # noqa: TRY004 - a ValueError is what a broken document raises too
@@ -151,7 +168,7 @@ def _history(document: Any) -> History:
 
 
 def salvage_rows(text: str) -> tuple[list[dict[str, Any]], int]:
-    """Read log rows one after another until the text breaks off."""
+    """Read log rows until the text breaks off; return them and where it broke off."""
     named = text.find('"log_history"')
     place = text.find("[", max(named, 0)) + 1
     rows: list[dict[str, Any]] = []
@@ -168,40 +185,17 @@ def salvage_rows(text: str) -> tuple[list[dict[str, Any]], int]:
     return rows, place
 
 
-def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "step"}
-
-
-def _cut_short(path: Path, history: History) -> Remark:
-    return Remark(
-        f"the file breaks off at character {history.cut_at}; the {len(history.rows)} log rows before it were read.",
-        str(path),
-        None,
-        "The trainer was stopped while writing it: look for a later checkpoint's copy.",
-    )
-
-
-def _overwritten(path: Path, times: int) -> Remark:
-    return Remark(
-        f"this run was evaluated at {times} steps, and TRL writes the completions of an evaluation over the training"
-        " ones of its step; completions files of those steps are taken as held-out rollouts.",
-        str(path),
-        None,
-        "To keep both, choose eval_steps that are no multiples of logging_steps.",
-    )
-
-
 STATE_FILE = "trainer_state.json"
 
 
 def states_in(folder: Path) -> list[Path]:
     """List the trainer states of an ``output_dir``, the one with the longest log last."""
     found = [path for path in (folder / STATE_FILE, *folder.glob(f"checkpoint-*/{STATE_FILE}")) if path.is_file()]
-    return sorted(found, key=_progress)
+    return sorted(found, key=training_progress)
 
 
 def newest_history(folder: Path) -> History | None:
-    """Return the longest log history of an ``output_dir``, or None when there is none that can be read."""
+    """Return the longest log history of an ``output_dir``, or None if none can be read."""
     for path in reversed(states_in(folder)):
         try:
             status = path.stat()
@@ -213,18 +207,18 @@ def newest_history(folder: Path) -> History | None:
 
 @lru_cache(maxsize=1)
 def _load_cached(path: Path, _changed: int, _size: int) -> History:
-    """Keep the history asked for last: each of a run's thousand completions files asks for the same one."""
+    """Cache the last history: each of a run's thousand completions files needs the same one."""
     return load_history(path)
 
 
 def drop_older_copies(paths: Sequence[Path]) -> list[Path]:
     """Drop each trainer state whose rows are the beginning of another's in the same ``output_dir``.
 
-    A run started afresh into an old folder leaves states that do not continue one another: those all stay.
+    A new run in an old folder leaves states that do not continue one another: all of them stay.
     """
     longest: dict[Path, list[list[str]]] = {}
     dropped = set()
-    for path in sorted((path for path in paths if path.name == STATE_FILE), key=_progress, reverse=True):
+    for path in sorted((path for path in paths if path.name == STATE_FILE), key=training_progress, reverse=True):
         kept = longest.setdefault(output_folder(path), [])
         rows = _row_texts(path)
         if rows is not None and any(other[: len(rows)] == rows for other in kept):
@@ -234,8 +228,8 @@ def drop_older_copies(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if path not in dropped]
 
 
-def _progress(path: Path) -> tuple[int, int]:
-    """Order states by how far training had come: the step in the file's first lines, else in the folder's name."""
+def training_progress(path: Path) -> tuple[int, int]:
+    """Return the step of a state as a sort key: from the file's first lines, else from the folder's name."""
     try:
         with path.open("rb") as file:
             found = re.search(rb'"global_step":\s*(\d{1,15})', file.read(4096))
@@ -254,9 +248,9 @@ def _row_texts(path: Path) -> list[str] | None:
 
 
 ARGUMENTS_FILE = "grpo_config.json"
-"""Where the remedies of this folder tell people to save the arguments."""
+"""File in which our remedies ask users to save the arguments."""
 PICKLED_ARGUMENTS = "training_args.bin"
-"""What the Trainer saves them as."""
+"""File in which the Trainer saves them."""
 
 
 def read_arguments(path: Path) -> Iterator[Record]:
@@ -265,10 +259,10 @@ def read_arguments(path: Path) -> Iterator[Record]:
 
 
 def refuse_pickle(path: Path) -> Iterator[Record]:
-    """Refuse the pickled arguments and say what to do instead."""
+    """Refuse the pickled arguments, with the alternative."""
     raise UnsafeFileError(
         path,
-        "is a pickle of the training arguments: opening it would run whatever code it holds.",
+        "is a pickle of the training arguments: opening it could run arbitrary code.",
         "Save them as JSON where you train, and import that: Path(args.output_dir,"
         f" '{ARGUMENTS_FILE}').write_text(args.to_json_string())",
     )
@@ -277,15 +271,13 @@ def refuse_pickle(path: Path) -> Iterator[Record]:
 def load_arguments(path: Path) -> dict[str, Any]:
     """Return saved arguments."""
     try:
-        document = parse_json(read_document(path))
+        document = parse_lenient_json(read_document(path))
     except ValueError as error:
         raise BrokenFileError(
             path, f"is not JSON ({error}).", "Save the arguments again: args.to_json_string()"
         ) from error
     if not isinstance(document, dict) or is_too_deep(document):
-        raise BrokenFileError(
-            path, "holds no settings, but something else.", "Save the arguments again: args.to_json_string()"
-        )
+        raise BrokenFileError(path, "contains no settings.", "Save the arguments again: args.to_json_string()")
     return document
 
 

@@ -35,16 +35,19 @@ UNFINISHED_DICT = re.compile(r"\{'[\w/]+': [^{}]*$")
 LOG_ROW_METRICS = frozenset(
     {"loss", "reward", "grad_norm", "learning_rate", "train_runtime", "eval_loss", "eval_reward", "eval_runtime"}
 )
-"""A printed dict is a log row when it has one of these and the epoch."""
+"""A printed dict is a log row if it has one of these and the epoch."""
 PRINTED_PRECISION = 1e-3
-"""Relative difference that rounding to the four digits printed can make, with a margin of two."""
+"""Relative difference allowed by rounding to the four digits printed, with a margin of two."""
 MIN_SHARED_METRICS = 3
-"""Metrics a printed row and a state's row must share before their agreement says anything."""
+"""Metrics that a printed row and a state's row must share to be compared."""
 
 
 def read_trl_console(path: Path) -> Iterator[Record]:
-    """Yield the rows of a console log; steps come from a trainer state beside it, where it is of the same run."""
-    counter = _StepCounter(_train_rows(newest_history(output_folder(path))))
+    """Yield the rows of a console log: one Python dict per logging step, between progress bars and other output.
+
+    Steps come from a trainer state next to it, if that is of the same run.
+    """
+    counter = _StepCounter(train_rows(newest_history(output_folder(path))))
     reader = MetricReader()
     number, text = 0, ""
     for line in read_text_rows(path):
@@ -83,18 +86,19 @@ class _StateRow:
     values: Mapping[str, float]
 
     def matches(self, printed: Mapping[str, float]) -> bool:
-        """Say whether the printed numbers are this row's, to the digits printed."""
+        """Whether the printed numbers are this row's, to the digits printed."""
         shared = [name for name in printed if name in self.values and name != "epoch"]
-        return len(shared) >= MIN_SHARED_METRICS and all(_same(self.values[name], printed[name]) for name in shared)
+        return len(shared) >= MIN_SHARED_METRICS and all(
+            matches_printed(self.values[name], printed[name]) for name in shared
+        )
 
 
 class _StepCounter:
-    """Places console rows: training rows in order, evaluations and the closing summary at the training row before them.
+    """Assigns steps to console rows; evaluations and the closing summary get the step of the training row before.
 
-    Where the trainer state of the same run lies beside the log, a row it holds gets its step from there, and a row it
-    lacks (a lost attempt, the steps after the last checkpoint) the step after the row before. Without one, an epoch
-    that goes back shows a restart, or another run printed behind the first: that row is placed where its epoch was
-    reached before.
+    With a trainer state of the same run, a row gets its step from there; a row it lacks (a lost attempt, steps after
+    the last checkpoint) gets the step after the row before. Without a state, an epoch that goes back means a restart,
+    or another run in the same log: that row gets the step at which its epoch was reached before.
     """
 
     def __init__(self, state: Sequence[_StateRow]) -> None:
@@ -106,7 +110,7 @@ class _StepCounter:
 
     def place(self, row: Mapping[str, str], values: Mapping[str, float]) -> MetricRow:
         printed = as_step(row["step"]) if "step" in row else None
-        if is_eval(row) or _is_summary(row):
+        if is_eval(row) or is_summary(row):
             return metric_row(row, values, (self.last or 0) if printed is None else printed)
         step = printed if printed is not None else self._step_from_state(values)
         if step is None:
@@ -116,7 +120,7 @@ class _StepCounter:
         return metric_row(row, values, step)
 
     def _rewind(self, epoch: float) -> int | None:
-        """Return the step of a row whose epoch lies before that of the row before, and go on from there; None for any other."""
+        """Return the step of a row whose epoch goes back, and continue from there; None for any other."""
         back = bool(self.epochs) and epoch < self.epochs[-1]
         if back:
             self.rows = bisect_left(self.epochs, epoch)
@@ -135,23 +139,25 @@ class _StepCounter:
         return (self.last or 0) + self._pace() if self.state else None
 
     def _pace(self) -> int:
-        """Return how many steps lie between two rows of the state."""
+        """Return the number of steps between two rows of the state."""
         steps = (0, *(row.step for row in self.state[:2]))
         return max(steps[-1] - steps[-2], 1)
 
 
-def _same(exact: float, shown: float) -> bool:
+def matches_printed(exact: float, shown: float) -> bool:
+    """Whether a printed number is the exact one, rounded."""
     if not (math.isfinite(exact) and math.isfinite(shown)):
         return repr(exact) == repr(shown)
     return abs(exact - shown) <= PRINTED_PRECISION * max(abs(exact), abs(shown))
 
 
-def _is_summary(row: Mapping[str, str]) -> bool:
-    """Tell the closing summary: only run-wide figures (older TRL adds the metrics of the steps since the last row)."""
+def is_summary(row: Mapping[str, str]) -> bool:
+    """Whether a row is the closing summary: only run-wide numbers (older TRL adds metrics since the last row)."""
     return all(name.startswith("train_") or name in ("epoch", "total_flos", "step") for name in row)
 
 
-def _train_rows(history: History | None) -> list[_StateRow]:
+def train_rows(history: History | None) -> list[_StateRow]:
+    """Return the training rows of a log history with their steps."""
     rows = [] if history is None else [row for row in history.rows if not is_eval(row) and "train_runtime" not in row]
     reader = MetricReader()
     steps = [as_step(row.get("step")) for row in rows]
@@ -197,7 +203,7 @@ class TrlImporter:
     """Reads ``trainer_state.json``, log histories, console logs, ``completions/*.parquet`` and saved arguments of TRL.
 
     Other users of the Hugging Face Trainer leave the same logs; they are read too. ``training_args.bin`` is a pickle
-    and is refused, with the safe way to save the same.
+    and is refused, with a safe alternative.
     """
 
     trainer = "trl"
@@ -208,7 +214,7 @@ class TrlImporter:
     """What to set in TRL to log more."""
 
     def recognises(self, path: Path, start: bytes) -> str | None:
-        """Tell a file's kind by how it begins."""
+        """Return a file's kind by its first bytes."""
         text = start.removeprefix(BOM).lstrip()
         if path.name == PICKLED_ARGUMENTS and start.startswith((b"PK", b"\x80")):
             return "pickled arguments"
@@ -218,10 +224,10 @@ class TrlImporter:
             found = _json_kind(text)
             if found or text.startswith(b"{"):
                 return found
-        return "console log" if _has_log_row(read_long_head(path, start)) else None
+        return "console log" if has_log_row(read_long_head(path, start)) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
-        """Keep the newest trainer state of each ``output_dir`` (every checkpoint holds a longer copy of one log) and refuse one pickle."""
+        """Keep the newest trainer state of each ``output_dir`` (checkpoints repeat the log) and one pickle."""
         last_pickle = {output_folder(path): path for path in files if path.name == PICKLED_ARGUMENTS}
         return [
             path for path in drop_older_copies(files) if path.name != PICKLED_ARGUMENTS or path in last_pickle.values()
@@ -242,8 +248,8 @@ def _json_kind(text: bytes) -> str | None:
     return None
 
 
-def _has_log_row(text: bytes) -> bool:
-    """Look for a printed dict that reads like a log row."""
+def has_log_row(text: bytes) -> bool:
+    """Whether the text contains a printed log row."""
     dicts = (found[0] for found in PRINTED_DICT_BYTES.finditer(text))
     return any(b"'epoch': " in row and any(key in row for key in PRINTED_KEYS) for row in dicts)
 

@@ -1,20 +1,18 @@
-"""Changes worded for TRL: keywords of GRPOConfig, or our trainer in the place of TRL's where it has no setting."""
+"""Render changes for TRL: keywords of GRPOConfig, or our trainer instead of TRL's where it has no setting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from breadth.adapters.trl.config import FIELDS
+from breadth.adapters.trl.config import ROW_COUNTING_LOSSES, TRL_FIELDS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 
-STEP, MOST = 1e-4, 0.005
-"""How fast the entropy bonus moves and how far, of Skywork-OR1's scripts (arXiv 2505.22312); TRL's own 0.005 and 1
+COEFFICIENT_STEP, MAX_COEFFICIENT = 1e-4, 0.005
+"""Increment and maximum of the entropy coefficient in Skywork-OR1's scripts (arXiv 2505.22312); TRL's own 0.005 and 1
 outweigh any reward.
 """
-ROW_COUNTING = ("grpo", "sapo", "dr_grpo", "luspo")
-"""Losses of TRL that divide by all responses, those that are dropped included."""
 REPLACED = (
     "loss",
     "clip_low",
@@ -26,82 +24,90 @@ REPLACED = (
     "entropy_share",
     "kl",
 )
-"""Knobs that an objective of ours has in the place of TRL's."""
-PLAIN = frozenset(FIELDS) - {"kl_given", "prompts", "length_penalty", "engine", "max_prompt_length"}
-"""Knobs whose value is the field's."""
+"""Fields that our objective sets instead of GRPOConfig."""
+SAME_VALUE_FIELDS = frozenset(TRL_FIELDS) - {"kl_given", "prompts", "length_penalty", "engine", "max_prompt_length"}
+"""Fields with the same value in GRPOConfig."""
 
 
-def render_patch(changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
-    """Return one call of GRPOConfig with every keyword, then what TRL has no keyword for."""
+def render_patch(changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
+    """Return one call of GRPOConfig with every keyword, then the lines TRL has no keyword for."""
     keywords: dict[str, Any] = {}
     lines: list[str] = []
     for change in changes:
-        more, said = change_keywords(change, knobs)
-        keywords |= more
-        lines += said
+        more_keywords, more_lines = change_keywords(change, config)
+        keywords |= more_keywords
+        lines += more_lines
     call = f"GRPOConfig({', '.join(f'{name}={value!r}' for name, value in keywords.items())})"
     return (*([call] if keywords else []), *dict.fromkeys(lines))
 
 
-def change_keywords(change: Change, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
+def change_keywords(change: Change, config: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
+    """Return the keywords and the lines of one change."""
     if change.setting == "chain":
-        return {}, objective_lines(repr(str(change.value)), knobs)
+        return {}, objective_lines(repr(str(change.value)), config)
     if change.setting == "dynamic_sampling":
-        return _drop_flat(knobs) if change.value else ({}, [])
+        return filter_keywords(config) if change.value else ({}, [])
     if change.setting == "group":
-        return group_keywords(int(change.value), knobs)
-    special = special_keywords(change, knobs)
+        return group_keywords(int(change.value), config)
+    special = special_keywords(change, config)
     if special is not None:
         return special, []
-    return ({FIELDS[change.setting]: change.value} if change.setting in PLAIN else {}), []
+    return ({TRL_FIELDS[change.setting]: change.value} if change.setting in SAME_VALUE_FIELDS else {}), []
 
 
-def special_keywords(change: Change, knobs: TrainerConfig) -> dict[str, Any] | None:
-    """Return the keywords of a knob that is not one field with the same value."""
+def special_keywords(change: Change, config: TrainerConfig) -> dict[str, Any] | None:
+    """Return the keywords of a field that is not one keyword with the same value; None for any other."""
     value = change.value
     words: Mapping[str, Any] = {
-        "updates": lambda: _updates(int(value), knobs),
-        "prompts": lambda: {} if knobs.group is None else {"generation_batch_size": int(value) * knobs.group},
-        "clip_high": lambda: {"epsilon_high": round(1 + value, 6) if knobs.loss == "cispo" else value},
-        "entropy_adaptive": lambda: _adaptive(knobs) if value else {"use_adaptive_entropy": False},
+        "updates": lambda: update_keywords(int(value), config),
+        "prompts": lambda: {} if config.group is None else {"generation_batch_size": int(value) * config.group},
+        "clip_high": lambda: {"epsilon_high": round(1 + value, 6) if config.loss == "cispo" else value},
+        "entropy_adaptive": lambda: adaptive_keywords(config) if value else {"use_adaptive_entropy": False},
         "correct_mismatch": lambda: (
-            {"vllm_importance_sampling_correction": bool(value)} if knobs.engine == "vllm" else {}
+            {"vllm_importance_sampling_correction": bool(value)} if config.engine == "vllm" else {}
         ),
         "sequence_ratio": lambda: {"importance_sampling_level": "sequence" if value else "token"},
         "engine": lambda: {"use_vllm": value == "vllm"},
-        "max_completion_length": lambda: _longest(int(value), knobs),
+        "max_completion_length": lambda: length_keywords(int(value), config),
     }
     return words[change.setting]() if change.setting in words else None
 
 
-def _updates(wanted: int, knobs: TrainerConfig) -> dict[str, Any]:
-    """Take more optimizer steps on larger generations, each rollout once; where their size is fixed, go over them several times."""
-    if knobs.accumulation is None or "prompts" in knobs.user_settings:
+def update_keywords(wanted: int, config: TrainerConfig) -> dict[str, Any]:
+    """Take more optimizer steps on larger generations; if their size is fixed, iterate over them several times."""
+    if config.accumulation is None or "prompts" in config.user_settings:
         return {"num_iterations": wanted}
-    once = {"num_iterations": 1} if "num_iterations" in knobs.user_settings.get("updates", "") else {}
-    return {"steps_per_generation": wanted * knobs.accumulation, **once}
+    once = {"num_iterations": 1} if "num_iterations" in config.user_settings.get("updates", "") else {}
+    return {"steps_per_generation": wanted * config.accumulation, **once}
 
 
-def _adaptive(knobs: TrainerConfig) -> dict[str, Any]:
-    start = {"entropy_coef": 0.0} if knobs.entropy_bonus else {}
-    return {"use_adaptive_entropy": True, **start, "entropy_coef_delta": STEP, "entropy_coef_max": MOST}
+def adaptive_keywords(config: TrainerConfig) -> dict[str, Any]:
+    """Switch on the adaptive entropy bonus."""
+    start = {"entropy_coef": 0.0} if config.entropy_bonus else {}
+    return {
+        "use_adaptive_entropy": True,
+        **start,
+        "entropy_coef_delta": COEFFICIENT_STEP,
+        "entropy_coef_max": MAX_COEFFICIENT,
+    }
 
 
-def _longest(wanted: int, knobs: TrainerConfig) -> dict[str, Any]:
-    room = wanted + (knobs.max_prompt_length or 0)
-    more = {"vllm_max_model_length": room} if knobs.context is not None and knobs.context < room else {}
+def length_keywords(wanted: int, config: TrainerConfig) -> dict[str, Any]:
+    """Set the maximum completion length, and the context of vLLM if it is too small."""
+    room = wanted + (config.max_prompt_length or 0)
+    more = {"vllm_max_model_length": room} if config.context is not None and config.context < room else {}
     return {"max_completion_length": wanted, **more}
 
 
-def group_keywords(wanted: int, knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
-    """TRL asks for whole groups in a generation: accumulate more micro-batches where the present ones do not hold them."""
+def group_keywords(wanted: int, config: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
+    """Set the group size; TRL needs whole groups per generation, so accumulate more micro-batches if necessary."""
     found: dict[str, Any] = {"num_generations": wanted}
-    micro, accumulation = knobs.micro_batch, knobs.accumulation
+    micro, accumulation = config.micro_batch, config.accumulation
     if (
         not micro
         or not accumulation
-        or "prompts" in knobs.user_settings
-        or "steps_per_generation" in knobs.user_settings.get("updates", "")
+        or "prompts" in config.user_settings
+        or "steps_per_generation" in config.user_settings.get("updates", "")
     ):
         return found, [
             f"# per_device_train_batch_size x steps_per_generation x processes must be a multiple of {wanted}"
@@ -110,22 +116,26 @@ def group_keywords(wanted: int, knobs: TrainerConfig) -> tuple[dict[str, Any], l
     return found | ({"gradient_accumulation_steps": accumulation * more} if more > 1 else {}), []
 
 
-def objective_lines(objective: str, knobs: TrainerConfig, imports: Sequence[str] = (), also: str = "") -> list[str]:
+def objective_lines(objective: str, config: TrainerConfig, imports: Sequence[str] = (), also: str = "") -> list[str]:
+    """Return the lines that use our trainer with an objective."""
     lines = [*(imports or ["from breadth import BreadthGRPOTrainer"])]
-    lines.append(f"trainer = BreadthGRPOTrainer(..., objective={objective}{also})  # in the place of GRPOTrainer")
-    theirs = [FIELDS[knob] for knob in REPLACED if knob in knobs.user_settings and (knob != "kl" or knobs.kl)]
-    if theirs and not imports:
-        lines.append(f"# take {', '.join(theirs)} out of GRPOConfig: the objective has its own")
+    lines.append(f"trainer = BreadthGRPOTrainer(..., objective={objective}{also})  # instead of GRPOTrainer")
+    replaced = [
+        TRL_FIELDS[field] for field in REPLACED if field in config.user_settings and (field != "kl" or config.kl)
+    ]
+    if replaced and not imports:
+        lines.append(f"# take {', '.join(replaced)} out of GRPOConfig: the objective sets them")
     return lines
 
 
-def _drop_flat(knobs: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
+def filter_keywords(config: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
+    """Drop zero-variance groups by our trainer."""
     imports = (
         "from breadth import BreadthGRPOTrainer, Chain",
         "from breadth.training.credit.flat_filter import FlatFilter",
         "from breadth.training.credit.group_advantage import GroupAdvantage",
     )
-    grader = ', correct="<name of the reward function that grades>"' if knobs.shaped_reward else ""
-    lines = objective_lines("Chain((GroupAdvantage(), FlatFilter()))", knobs, imports, grader)
-    keywords = {"loss_type": "dapo"} if knobs.loss in ROW_COUNTING else {}
-    return keywords, [*lines, "# flat groups leave the loss; TRL has no way to draw others in their place"]
+    grader = ', correct="<name of the reward function that grades>"' if config.shaped_reward else ""
+    lines = objective_lines("Chain((GroupAdvantage(), FlatFilter()))", config, imports, grader)
+    keywords = {"loss_type": "dapo"} if config.loss in ROW_COUNTING_LOSSES else {}
+    return keywords, [*lines, "# zero-variance groups leave the loss; TRL cannot sample others instead"]

@@ -1,4 +1,4 @@
-"""Writes the rollouts of a TRL run to a run folder as they happen, each token with its entropy."""
+"""Writes the rollouts of a TRL run to a run folder during training, with the entropy of each token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from breadth.training.records import Rollouts, not_none
 
 
 class Recorder:
-    """Collects one generation's tokens while they are trained on and writes it once the last has been seen; one for each process."""
+    """Collects one generation's tokens during training and writes it once all were seen; one per process."""
 
     def __init__(self, folder: Path, arguments: Any, chain: Chain, rank: int) -> None:
         kind = EntropyKind("exact", float(arguments.temperature), "token-mean", "response")
@@ -36,7 +36,7 @@ class Recorder:
         self._part = 0
 
     def open(self, step: int, scored: ScoredCompletions, rollouts: Rollouts, names: list[str], first: int) -> None:
-        """Begin a generation; what the one before still lacks is written as it is."""
+        """Begin a generation; the one before is written even if incomplete."""
         self.close()
         advantages = not_none(rollouts.advantages)
         own = scored.rewards[first : first + len(scored.texts)]
@@ -80,9 +80,8 @@ class Recorder:
         plain = {name: value[fresh].tolist() for name, value in values.items()}
         for place, row in enumerate(rows[fresh].tolist()):
             length = self._columns["tokens"][row - self._first]
-            counted = any(
-                plain["mask"][place]
-            )  # TRL's forward pass gives zeros for a rollout that was dropped or masked whole
+            # TRL's forward pass gives zeros for a rollout that was dropped or fully masked.
+            counted = any(plain["mask"][place])
             self._tokens[row] = {
                 name: value[place][:length] for name, value in plain.items() if counted or name == "mask"
             }
@@ -101,7 +100,7 @@ class Recorder:
         self.writer.metrics(step, plain, split="eval" if evaluated else "train")
 
     def close(self) -> None:
-        """Write the generation at hand."""
+        """Write the current generation."""
         if not self._columns:
             return
         rows = range(self._first, self._first + len(self._columns["problem"]))

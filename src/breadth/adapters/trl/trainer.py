@@ -1,4 +1,4 @@
-"""Our Objective inside TRL: a GRPOTrainer whose advantages and loss are those of a chain."""
+"""Our Objective inside TRL: a GRPOTrainer with the advantages and the loss of a chain."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ from breadth.training.reduction import Totals
 ForwardOutput = tuple[Tensor, Tensor | None, Tensor | None]
 """Log-probs and entropies of the completion tokens, and an auxiliary loss."""
 ForwardPass = Callable[[Tensor, Tensor, int], ForwardOutput]
-"""Given tokens, attention mask and how many of the last tokens are scored."""
+"""Takes tokens, attention mask and the number of final tokens to score."""
 
 
 def check_length_buckets(length_buckets: int, processes: int) -> int:
-    """Return the number of parts if it can be used."""
+    """Return the number of length buckets if it is valid."""
     if length_buckets < 1:
         raise SettingsError(
-            f"BreadthGRPOTrainer got parts = {length_buckets!r}.",
-            "Set parts to 1 or more; 1 is one pass over all sequences.",
+            f"BreadthGRPOTrainer got length_buckets = {length_buckets!r}.",
+            "Set length_buckets to 1 or more; 1 is one pass over all sequences.",
         )
     if length_buckets > 1 and processes > 1:
         raise SettingsError(
-            f"BreadthGRPOTrainer got parts = {length_buckets} with {processes} processes; several passes before one backward are"
-            " tried on one only.",
-            "Leave parts at 1.",
+            f"BreadthGRPOTrainer got length_buckets = {length_buckets} with {processes} processes; several forward"
+            " passes per backward are tested with one process only.",
+            "Leave length_buckets at 1.",
         )
     return length_buckets
 
@@ -69,12 +69,14 @@ def check_length_buckets(length_buckets: int, processes: int) -> int:
 def forward_by_length(
     forward: ForwardPass, tokens: Tensor, attention: Tensor, scored: int, length_buckets: int
 ) -> ForwardOutput:
-    """Return what one pass over all rows would return, but for the padding: there it is 0.
+    """Run one forward pass per bucket of similar length; return what one pass over all rows would, with 0 on padding.
 
-    Prompts are padded on the left, completions on the right. Where lengths are spread, as those of reasoning are, half
-    of a batch and more is padding, and four to eight parts spare most of it; where all are alike, parts only cost.
+    Prompts are padded on the left, completions on the right. If lengths vary, as in reasoning, half of a batch or more
+    is padding, and four to eight buckets avoid most of it. If all lengths are similar, buckets only cost time.
     """
-    lengths = _ends(attention[:, -scored:])
+    mask = attention[:, -scored:]
+    positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    lengths = torch.where(mask.bool(), positions, torch.zeros_like(positions)).max(1).values  # last attended position
     order = lengths.argsort(stable=True)
     outputs = [
         _forward_bucket(forward, tokens[rows], attention[rows], scored, int(lengths[rows].max()))
@@ -94,7 +96,7 @@ def _forward_bucket(
     first = int(attention.argmax(1).min())
     begin = max(
         0, min(first, tokens.shape[1] - scored - 1)
-    )  # the token before the first that is scored says how likely that one is
+    )  # the token before the first scored one is needed for its log-probability
     inside = slice(begin, tokens.shape[1] - spare)
     logprobs, entropies, _ = forward(tokens[:, inside], attention[:, inside], kept)
     return (
@@ -102,12 +104,6 @@ def _forward_bucket(
         None if entropies is None else functional.pad(entropies, (0, spare)),
         None,
     )
-
-
-def _ends(mask: Tensor) -> Tensor:
-    """Return behind which place of a row nothing is attended to any more."""
-    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    return torch.where(mask.bool(), places, torch.zeros_like(places)).max(1).values
 
 
 OBJECTIVE_FILE = "breadth_objective.json"
@@ -120,12 +116,11 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
 
     Args beyond TRL's:
         objective: a recipe's name, the path of a TOML file, a Chain or an Objective.
-        correct: name of the reward function that grades (1 right, 0 wrong); not needed when there is only one.
-        outcome: completion text -> final answer in canonical form, in place of `breadth.answer_key` of the answer
-        stated. grams: what marks planning tokens, such as strategic grams.
-        run: a run folder to which rollouts, with per-token entropies, and metrics are written as they happen.
-        parts: forward passes that a micro-batch is cut into, sequences of like length together; spares padding where
-        lengths are spread.
+        correct: name of the reward function that grades (1 correct, 0 wrong); not needed if there is only one.
+        outcome: completion text -> final answer in canonical form, instead of `breadth.answer_key`.
+        grams: marks planning tokens, e.g. StrategicGrams.
+        run: run folder for rollouts, with per-token entropies, and metrics.
+        length_buckets: forward passes per micro-batch, by similar length; avoids padding if lengths vary.
     """
 
     def __init__(
@@ -169,8 +164,8 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self._last: tuple[Tensor, Tensor] | None = None
 
     def train(self, *args: Any, **options: Any) -> Any:
-        """Train as TRL does, from a fresh generation; the run folder gets the last one also when training ends or breaks inside it."""
-        self._open, self._step = False, 0  # a step that is a multiple of the period makes TRL generate
+        """Train as TRL does, from a new generation; the last one is recorded even if training stops inside it."""
+        self._open, self._step = False, 0  # at a multiple of the period TRL generates
         try:
             return super().train(*args, **options)
         finally:
@@ -178,11 +173,11 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
                 self._recorder.close()
 
     def explain(self) -> tuple[NoEffect, ...]:
-        """List the mechanisms that cannot act under these settings, with the reason and the remedy."""
+        """List the mechanisms that have no effect with these settings, with reason and remedy."""
         return self.objective.explain(trl_regime(self.args, self.accelerator.num_processes))
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
-        """Keep what TRL knows at this moment only: texts, tokens and the reward of every function."""
+        """Keep what TRL knows only here: texts, tokens and the reward of every function."""
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         texts = [plain_text(completion) for completion in completions]
         self._scored = ScoredCompletions(
@@ -198,17 +193,16 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         if not self.model.training:
             return output
         if self._credits or self._recorder is not None:
-            kept = (
-                self._credit_needs if self._recorder is None else self._credit_needs | {"outcomes"}
-            )  # so that votes can be counted later
-            rollouts = to_rollouts(self, output, self._last_scored(), self.providers, kept)
+            # Recorded outcomes allow votes to be counted later.
+            needs = self._credit_needs if self._recorder is None else self._credit_needs | {"outcomes"}
+            rollouts = to_rollouts(self, output, self._last_scored(), self.providers, needs)
             if self._credits:
                 self._credit(rollouts, output)
             self._record(rollouts, output)
         return output
 
     def _credit(self, rollouts: Rollouts, output: dict[str, Any]) -> None:
-        """Replace TRL's advantages by the chain's; a dropped rollout leaves the loss and its denominator."""
+        """Replace TRL's advantages by the chain's; dropped rollouts leave the loss and its denominator."""
         if "entropy" in self._credit_needs:
             with torch.no_grad():
                 entropy = forward_pass(self, self.model, output, self.args.per_device_train_batch_size)[1]
@@ -222,7 +216,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         output["num_items_in_batch"] = self.accelerator.gather(loss_mask(output).sum()).sum()
 
     def _record(self, rollouts: Rollouts, output: Mapping[str, Any]) -> None:
-        """Open a generation in the run folder, with the rewards TRL gave and the advantages it is trained with."""
+        """Begin a generation in the run folder, with TRL's rewards and the advantages used in training."""
         if self._recorder is not None:
             credited, first = replace(rollouts, advantages=output["advantages"]), int(output[ROWS_KEY].min())
             self._recorder.open(
@@ -242,7 +236,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         return self._train_loss(model, inputs) if self.model.training else self._evaluation_loss(model, inputs)
 
     def _train_loss(self, model: Any, inputs: Any) -> Tensor:
-        """Return one micro-batch's part of the loss, scaled against the mean that distributed training takes over processes."""
+        """Return one micro-batch's part of the loss, scaled because distributed training averages over processes."""
         logprobs, entropy, auxiliary = forward_pass(self, model, inputs)
         batch = to_batch(inputs, logprobs, entropy)
         if not self._open:
@@ -257,7 +251,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         return loss
 
     def _begin(self, model: Any, batch: Batch) -> None:
-        """Begin an optimizer step with its whole batch; what comes after its first part is looked at without gradient for a survey."""
+        """Begin an optimizer step with its whole batch; for a survey, later micro-batches run without gradient."""
         window = self._window()
         if not self.objective.surveys:
             totals = [Totals.from_mask(loss_mask(inputs)) for inputs in window]
@@ -274,7 +268,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         return [self._buffered_inputs[place % self.args.steps_per_generation] for place in places]
 
     def _evaluation_loss(self, model: Any, inputs: Any) -> Tensor:
-        """Return the loss of held-out rollouts, with TRL's advantages; the chain's states stay as they are."""
+        """Return the loss of held-out rollouts, with TRL's advantages; the chain's states do not change."""
         logprobs, entropy, _ = forward_pass(self, model, inputs)
         preview = Objective(self.objective.chain)
         preview.states = list(self.objective.states)
@@ -291,14 +285,14 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
                 model, tokens, attention, scored, *args, **options
             )
 
-        in_parts = (
+        in_buckets = (
             self._length_buckets > 1
             and not any(options.get(key) is not None for key in FORWARD_KEYS)
             and not options.get("compute_aux_loss")
         )
         found = (
             forward_by_length(whole, tokens, attention, scored, self._length_buckets)
-            if in_parts
+            if in_buckets
             else whole(tokens, attention, scored)
         )
         if torch.is_grad_enabled() and found[1] is not None:
@@ -306,7 +300,7 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         return found
 
     def _record_tokens(self, inputs: Any) -> None:
-        """Log the entropy, and hand this micro-batch's tokens to the run folder."""
+        """Log the entropy and record this micro-batch's tokens."""
         if self._last is None or not self.model.training:
             return
         (logprobs, entropy), self._last = self._last, None
@@ -321,9 +315,8 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         total, count = self.accelerator.reduce(
             torch.stack([counted, mask.sum().to(counted.dtype)]), reduction="sum"
         ).tolist()
-        self._metrics[mode]["entropy"].append(
-            total / count if count else math.nan
-        )  # TRL's log leaves NaN out of its mean
+        # TRL's log ignores NaN in its mean.
+        self._metrics[mode]["entropy"].append(total / count if count else math.nan)
 
     def _log_metrics(self, metrics: Mapping[str, float], mode: str) -> None:
         for name, value in metrics.items():
@@ -350,13 +343,13 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         if not path.exists():
             raise BrokenFileError(
                 path,
-                "is missing: the checkpoint holds no state of the chain.",
-                "Resume a checkpoint that this trainer wrote.",
+                "is missing: the checkpoint has no state of the chain.",
+                "Resume from a checkpoint of this trainer.",
             )
         self.objective.restore(json.loads(path.read_text(encoding="utf-8")))
 
 
 def concatenate_batches(parts: list[Batch]) -> Batch:
-    """Put the micro-batches of one optimizer step into one batch; TRL pads a generation to one width."""
+    """Concatenate the micro-batches of one optimizer step; TRL pads a generation to one width."""
     names = [spec.name for spec in fields(Batch) if isinstance(getattr(parts[0], spec.name), Tensor)]
     return replace(parts[0], **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})

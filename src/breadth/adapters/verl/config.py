@@ -1,4 +1,4 @@
-"""verl's configuration: defaults, translation into our settings, and lint."""
+"""verl's configuration: its defaults, its translation into a TrainerConfig, and what in it is unused or in conflict."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting
 
 ACTOR, ROLLOUT, LOSS = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.actor.policy_loss"
-ROOTS = ("actor_rollout_ref.", "algorithm.", "data.", "trainer.", "reward", "critic.", "custom_reward_function.")
-"""How settings of verl begin."""
-BASE = "config_name"
-"""Setting of a script, or our word, for the configuration that the settings are laid over."""
-BASES = frozenset({"ppo_trainer", "ppo_megatron_trainer", "dapo_trainer", "dapo_megatron_trainer"})
-"""Configurations whose defaults these are; over another one nothing is known of what is not set."""
-DEFAULTS: Mapping[str, Any] = {
+SETTING_PREFIXES = (
+    "actor_rollout_ref.",
+    "algorithm.",
+    "data.",
+    "trainer.",
+    "reward",
+    "critic.",
+    "custom_reward_function.",
+)
+"""Prefixes of verl's settings."""
+BASE_CONFIG = "config_name"
+"""Key of the base configuration that the settings override."""
+KNOWN_BASE_CONFIGS = frozenset({"ppo_trainer", "ppo_megatron_trainer", "dapo_trainer", "dapo_megatron_trainer"})
+"""Base configurations with these defaults; with another one, settings that are not set are unknown."""
+VERL_DEFAULTS: Mapping[str, Any] = {
     f"{ROLLOUT}.n": 1,
     "data.train_batch_size": 1024,
     "data.max_prompt_length": 512,
@@ -58,8 +66,8 @@ DEFAULTS: Mapping[str, Any] = {
     "reward.reward_manager.name": "naive",
     "trainer.rollout_data_dir": None,
 }
-"""Of verl 0.9, checked against it by a test; ``entropy_coeff`` is left out, for earlier versions had 0.001."""
-FIELDS: Mapping[str, str] = {
+"""Of verl 0.9, checked against it by a test; ``entropy_coeff`` is left out, because earlier versions had 0.001."""
+VERL_FIELDS: Mapping[str, str] = {
     "group": f"{ROLLOUT}.n",
     "prompts": "data.train_batch_size",
     "mini_batch": f"{ACTOR}.ppo_mini_batch_size",
@@ -88,46 +96,47 @@ FIELDS: Mapping[str, str] = {
     "engine": f"{ROLLOUT}.name",
     "logs_rollouts": "trainer.rollout_data_dir",
 }
-"""Our knob -> verl's setting."""
-COVARIANCES: Mapping[str, Literal["clip-cov", "kl-cov"]] = {"clip_cov": "clip-cov", "kl_cov": "kl-cov"}
+"""Field of TrainerConfig -> verl's setting."""
+COVARIANCE_LOSSES: Mapping[str, Literal["clip-cov", "kl-cov"]] = {"clip_cov": "clip-cov", "kl_cov": "kl-cov"}
 """Losses of verl that select tokens by covariance."""
-CLIPPED: Mapping[str, bool] = {
+VERL_CLIPPED_LOSSES: Mapping[str, bool] = {
     **dict.fromkeys(("vanilla", "gspo", "clip_cov", "geo_mean", "cispo", "dppo_tv", "dppo_kl"), True),
     **dict.fromkeys(("kl_cov", "sapo", "gpg", "dro"), False),
 }
 """verl's losses -> whether they read clip_ratio_low and clip_ratio_high."""
-DUAL = ("vanilla", "dppo_tv", "dppo_kl")
+DUAL_CLIP_LOSSES = ("vanilla", "dppo_tv", "dppo_kl")
 """Losses that read clip_ratio_c."""
-OVERLONG = (
+LENGTH_PENALTY_SWITCHES = (
     "reward_model.overlong_buffer.enable",
     "reward.reward_kwargs.overlong_buffer_cfg.enable",
     "reward_model.reward_kwargs.overlong_buffer_cfg.enable",
     "custom_reward_function.overlong_buffer.enable",
 )
-"""Where versions and recipes of verl switch a penalty for length on."""
-MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager", "reward_manager.name")
-"""Where versions of verl name what scores responses; of its own only ``dapo`` reads a penalty for length."""
-GROUPED = frozenset(
+"""Switches of a length penalty in verl's versions and recipes."""
+REWARD_MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager", "reward_manager.name")
+"""Settings that name the reward manager in verl's versions; of verl's own only ``dapo`` reads a length penalty."""
+GROUP_ESTIMATORS = frozenset(
     {"grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "grpo_vectorized", "rloo_vectorized"}
 )
-"""Estimators of verl that compare the responses of a prompt with one another; their advantage is one number a response.
-"""
+"""Estimators of verl that compare the responses of a prompt; their advantage is one number per response."""
 
 
 KL_LOSS, KL_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
 
 
-def idle_settings(read: Settings) -> Iterator[UnusedSetting]:
-    """Yield what the user set and verl does not read."""
+def verl_unused_settings(read: Settings) -> Iterator[UnusedSetting]:
+    """Yield settings of the user that verl does not read."""
     yield from _unused_without(read, f"{ACTOR}.kl_loss_coef", KL_LOSS, KL_REWARD)
     yield from _unused_without(read, "algorithm.kl_ctrl.kl_coef", KL_REWARD, KL_LOSS)
     yield from unread_clip_ratio(read)
     yield from _unused_by_loss(read)
     threshold = "algorithm.rollout_correction.rollout_is_threshold"
     if threshold in read.own and read.is_off("algorithm.rollout_correction.rollout_is"):
-        said = "algorithm.rollout_correction.rollout_is" in read.own
-        yield UnusedSetting(read.describe(threshold), "rollout_is names no weights to be cut at it", intended=not said)
-    penalty = next((name for name in OVERLONG[:3] if read.switch(name)), None)
+        named = "algorithm.rollout_correction.rollout_is" in read.own
+        yield UnusedSetting(
+            read.describe(threshold), "rollout_is sets no weights that it could truncate", intended=not spelled
+        )
+    penalty = next((name for name in LENGTH_PENALTY_SWITCHES[:3] if read.switch(name)), None)
     manager = reward_manager(read)
     if penalty is not None and manager == "naive":
         yield UnusedSetting(
@@ -136,20 +145,20 @@ def idle_settings(read: Settings) -> Iterator[UnusedSetting]:
 
 
 def reward_manager(read: Settings) -> str | None:
-    """Return what scores responses; None where that is not known."""
-    named = [read.text(name) for name in MANAGERS if name in read.own]
-    return named[0] if named else read.text(MANAGERS[0])
+    """Return the name of the reward manager; None if unknown."""
+    named = [read.text(name) for name in REWARD_MANAGERS if name in read.own]
+    return named[0] if named else read.text(REWARD_MANAGERS[0])
 
 
 def _unused_without(read: Settings, name: str, switch: str, other: str) -> Iterator[UnusedSetting]:
-    """Yield a coefficient whose switch is off; it is a left-over where the file turns it off itself, or prices the same by the other."""
+    """Yield a coefficient whose switch is off; a left-over if the file turns it off, or uses the other switch."""
     if name in read.own and read.number(name) and read.switch(switch) is False:
         why = f"{switch.rpartition('.')[2]} is off" + ("" if switch in read.own else " unless it is set")
         yield UnusedSetting(read.describe(name), why, intended=switch not in read.own and not read.switch(other))
 
 
 def unread_clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
-    """Yield clip_ratio where it differs from what the losses read in its place."""
+    """Yield clip_ratio if it differs from clip_ratio_low and clip_ratio_high, which the losses read."""
     both = f"{ACTOR}.clip_ratio"
     value = read.number(both)
     if both not in read.own or value is None:
@@ -163,13 +172,14 @@ def unread_clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
 
 
 def _unused_by_loss(read: Settings) -> Iterator[UnusedSetting]:
+    """Yield settings that the loss does not read."""
     mode = read.text(f"{LOSS}.loss_mode")
-    if mode is None or mode not in CLIPPED:
+    if mode is None or mode not in VERL_CLIPPED_LOSSES:
         return
     unread = {
-        f"{ACTOR}.clip_ratio_low": not CLIPPED[mode],
-        f"{ACTOR}.clip_ratio_high": not CLIPPED[mode],
-        f"{ACTOR}.clip_ratio_c": mode not in DUAL,
+        f"{ACTOR}.clip_ratio_low": not VERL_CLIPPED_LOSSES[mode],
+        f"{ACTOR}.clip_ratio_high": not VERL_CLIPPED_LOSSES[mode],
+        f"{ACTOR}.clip_ratio_c": mode not in DUAL_CLIP_LOSSES,
         f"{LOSS}.clip_cov_ratio": mode != "clip_cov",
         f"{LOSS}.clip_cov_lb": mode != "clip_cov",
         f"{LOSS}.clip_cov_ub": mode != "clip_cov",
@@ -183,12 +193,12 @@ def _unused_by_loss(read: Settings) -> Iterator[UnusedSetting]:
             )
 
 
-def clashes(read: Settings) -> Iterator[Conflict]:
-    """Yield settings that verl refuses together, or that its own documentation says do not go together."""
+def verl_conflicts(read: Settings) -> Iterator[Conflict]:
+    """Yield settings that verl refuses together, or that its documentation advises against."""
     if read.switch(KL_LOSS) and read.switch(KL_REWARD):
         yield Conflict(
             read.describe(KL_LOSS, KL_REWARD),
-            "leaving the reference is paid for twice, in the loss and in the reward",
+            "the KL to the reference is penalised twice, in the loss and in the reward",
             consequence="slight",
         )
     yield from batch_conflicts(read)
@@ -208,6 +218,7 @@ def clashes(read: Settings) -> Iterator[Conflict]:
 
 
 def batch_conflicts(read: Settings) -> Iterator[Conflict]:
+    """Yield batch sizes that do not fit together."""
     whole, part = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
     prompts, mini, group = read.whole(whole), read.whole(part), read.whole(f"{ROLLOUT}.n")
     dynamic = read.switch(f"{ACTOR}.use_dynamic_bsz")
@@ -215,35 +226,30 @@ def batch_conflicts(read: Settings) -> Iterator[Conflict]:
         yield from _mini_batch_conflicts(
             read.describe(whole, part), prompts, mini, dynamic=dynamic, given=part in read.own
         )
-    gpus = _gpus(read)
+    per_node, nodes = read.whole("trainer.n_gpus_per_node"), read.whole("trainer.nnodes")
+    gpus = per_node * nodes if per_node and nodes else None
     if prompts and group and gpus and dynamic is False and whole in read.own and prompts * group % gpus:
-        said = read.describe(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
+        spelled = read.describe(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
         yield Conflict(
-            said, f"{prompts * group} rollouts cannot be shared out evenly among {gpus} devices", consequence="refused"
+            spelled,
+            f"{prompts * group} rollouts cannot be distributed evenly over {gpus} devices",
+            consequence="refused",
         )
 
 
 def _mini_batch_conflicts(
-    said: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool
+    spelled: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool
 ) -> Iterator[Conflict]:
-    """Hold a mini-batch against the generation it is cut from; with dynamic batches verl does not refuse a larger one, and pads."""
+    """Compare mini-batch and generation; with dynamic batches verl does not refuse a larger one, but pads."""
     if mini > prompts:
         why = (
             f"a mini-batch of {mini} prompts{'' if given else ', the default,'} is larger than the {prompts} of a"
             " generation"
         )
-        yield Conflict(said, why, consequence="refused" if dynamic is False else "wrong" if given else "slight")
+        yield Conflict(spelled, why, consequence="refused" if dynamic is False else "wrong" if given else "slight")
     elif given and prompts % mini:
-        why = (
-            f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short, or filled with"
-            " padding"
-        )
-        yield Conflict(said, why, consequence="slight")
-
-
-def _gpus(read: Settings) -> int | None:
-    each, nodes = read.whole("trainer.n_gpus_per_node"), read.whole("trainer.nnodes")
-    return each * nodes if each and nodes else None
+        why = f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short or padded"
+        yield Conflict(spelled, why, consequence="slight")
 
 
 @dataclass(frozen=True)
@@ -254,49 +260,53 @@ class VerlSettings:
     """Name in the catalogue."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
-        """Tell by the table that only verl has; a log that merely prints it is no configuration."""
+        """Recognise the table that only verl has; a log that prints it is not a configuration."""
         return b"actor_rollout_ref" in start and path.suffix in (".yaml", ".yml", ".json", ".sh", ".bash", ".txt")
 
     def read(self, path: Path) -> Mapping[str, Any]:
-        """Return the settings of a file by dotted path, and what they are laid over where it is not verl's own configuration."""
+        """Return the settings of a file by dotted path, and the base configuration if the file names one."""
         if path.suffix in (".yaml", ".yml", ".json"):
-            return _from_table(path)
-        return {name: value for name, value in script_arguments(path).items() if name.startswith(ROOTS) or name == BASE}
+            return read_settings_table(path)
+        return {
+            name: value
+            for name, value in script_arguments(path).items()
+            if name.startswith(SETTING_PREFIXES) or name == BASE_CONFIG
+        }
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
-        """Translate; what is not a value, such as an expression, is not known."""
+        """Translate into a TrainerConfig; expressions are unknown."""
         everything = dict(flatten_table(config))
-        read = Settings(everything, DEFAULTS if has_known_base(everything) else {})
-        given = Settings(user_settings(everything), read.defaults)
+        read = Settings(everything, VERL_DEFAULTS if has_known_base(everything) else {})
+        given = Settings(changed_from_defaults(everything), read.defaults)
         mode = read.text(f"{LOSS}.loss_mode")
-        penalised = has_length_penalty(read)
+        penalised, top_k = has_length_penalty(read), read.whole(f"{ROLLOUT}.top_k")
         return TrainerConfig(
             group=read.whole(f"{ROLLOUT}.n"),
             prompts=read.whole("data.train_batch_size"),
             mini_batch=read.whole(f"{ACTOR}.ppo_mini_batch_size"),
-            updates=_updates(read),
+            updates=verl_updates(read),
             micro_batch=(
                 None if read.switch(f"{ACTOR}.use_dynamic_bsz") else read.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu")
             ),
             learning_rate=read.number(f"{ACTOR}.optim.lr"),
             estimator=read.text("algorithm.adv_estimator"),
-            clip_low=_clip(read, "low"),
-            clip_high=_clip(read, "high"),
-            clips=CLIPPED.get(mode) if mode is not None else None,
+            clip_low=clip_bound(read, "low"),
+            clip_high=clip_bound(read, "high"),
+            clips=VERL_CLIPPED_LOSSES.get(mode) if mode is not None else None,
             dual_clip=read.number(f"{ACTOR}.clip_ratio_c"),
-            sequence_ratio=None if mode not in CLIPPED else mode == "gspo",
+            sequence_ratio=None if mode not in VERL_CLIPPED_LOSSES else mode == "gspo",
             kl=kl_coefficient(read),
             kl_given=given.number(f"{ACTOR}.kl_loss_coef") if f"{ACTOR}.kl_loss_coef" in given.own else None,
             entropy_bonus=read.number(f"{ACTOR}.entropy_coeff"),
             entropy_adaptive=False,
             entropy_share=1.0,
             loss=read.text(f"{LOSS}.chain") if mode == "breadth" else mode,
-            covariance=COVARIANCES.get(mode, "") if mode is not None else None,
-            covariance_share=read.number(f"{LOSS}.{mode}_ratio") if mode in COVARIANCES else None,
+            covariance=COVARIANCE_LOSSES.get(mode, "") if mode is not None else None,
+            covariance_share=read.number(f"{LOSS}.{mode}_ratio") if mode in COVARIANCE_LOSSES else None,
             aggregation=read.text(f"{ACTOR}.loss_agg_mode"),
             temperature=read.number(f"{ROLLOUT}.temperature"),
             top_p=read.number(f"{ROLLOUT}.top_p"),
-            top_k=_top_k(read),
+            top_k=0 if top_k == -1 else top_k,
             repetition_penalty=read.number(f"{ROLLOUT}.repetition_penalty"),
             max_completion_length=read.whole("data.max_response_length"),
             max_prompt_length=read.whole("data.max_prompt_length"),
@@ -306,37 +316,38 @@ class VerlSettings:
             dynamic_sampling=read.switch("algorithm.filter_groups.enable"),
             filter_metric=read.text("algorithm.filter_groups.metric"),
             shaped_reward=penalised or None,
-            correct_mismatch=_corrects(read),
+            correct_mismatch=corrects_mismatch(read),
             engine=read.text(f"{ROLLOUT}.name"),
-            logs_rollouts=_logs(read),
-            unused=tuple(idle_settings(given)),
-            conflicts=tuple(clashes(given)),
-            user_settings=_theirs(given.own),
+            logs_rollouts=logs_rollouts(read),
+            unused=tuple(verl_unused_settings(given)),
+            conflicts=tuple(verl_conflicts(given)),
+            user_settings=verl_spelled_settings(given.own),
         )
 
-    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
-        """Word changes as Hydra overrides, or by our chain where verl has no setting."""
+    def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
+        """Render changes as Hydra overrides, or as a chain where verl has no setting."""
         from breadth.adapters.verl.patch import render_patch  # it reads this file's tables
 
-        return render_patch(changes, knobs)
+        return render_patch(changes, config)
 
 
-def _from_table(path: Path) -> dict[str, Any]:
-    """Read a table, or the list of overrides that Hydra keeps."""
+def read_settings_table(path: Path) -> dict[str, Any]:
+    """Read a table, or Hydra's list of overrides."""
     found = read_table(path, exponents=True)
     if isinstance(found, list):
-        pairs = (str(one).lstrip("+").partition("=") for one in found)
-        return {BASE: "not in this file"} | {
-            name: _plain(value) for name, equals, value in pairs if equals and not name.startswith("~")
+        pairs = (str(line).lstrip("+").partition("=") for line in found)
+        return {BASE_CONFIG: "not in this file"} | {
+            name: parse_override(value) for name, equals, value in pairs if equals and not name.startswith("~")
         }
     if not isinstance(found, Mapping):
         raise BrokenFileError(
-            path, "holds neither a table nor a list of overrides.", "Give verl's YAML, or Hydra's overrides.yaml."
+            path, "contains neither a table nor a list of overrides.", "Pass verl's YAML, or Hydra's overrides.yaml."
         )
     return dict(flatten_table(found))
 
 
-def _plain(text: str) -> Any:
+def parse_override(text: str) -> Any:
+    """Return the value of an override; text that YAML cannot read stays text."""
     try:
         return load_yaml(text, exponents=True)
     except Exception:  # noqa: BLE001 - whatever a parser dislikes is a text
@@ -344,24 +355,24 @@ def _plain(text: str) -> Any:
 
 
 def has_known_base(own: Mapping[str, Any]) -> bool:
-    """Say whether the settings are laid over verl's own configuration: they name no other, or none of their own."""
+    """Whether the settings override verl's own configuration: they name no other base."""
     if not any(name.startswith("actor_rollout_ref.") for name in own):
         return False
     listed = own.get("defaults")
-    named = [own[BASE]] if BASE in own else []
-    named += [one for one in listed if isinstance(one, str) and one != "_self_"] if isinstance(listed, list) else []
-    return all(isinstance(one, str) and one.rpartition("/")[2] in BASES for one in named)
+    named = [own[BASE_CONFIG]] if BASE_CONFIG in own else []
+    named += [name for name in listed if isinstance(name, str) and name != "_self_"] if isinstance(listed, list) else []
+    return all(isinstance(name, str) and name.rpartition("/")[2] in KNOWN_BASE_CONFIGS for name in named)
 
 
-def user_settings(own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the user set: of a whole configuration, as Hydra saves it, only what is no default."""
-    if sum(name in own for name in DEFAULTS) < 0.8 * len(DEFAULTS):
+def changed_from_defaults(own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the user set; of a complete configuration, as Hydra saves it, only values that are not the default."""
+    if sum(name in own for name in VERL_DEFAULTS) < 0.8 * len(VERL_DEFAULTS):
         return own
-    return {name: value for name, value in own.items() if DEFAULTS.get(name, BASE) != value}
+    return {name: value for name, value in own.items() if VERL_DEFAULTS.get(name, BASE_CONFIG) != value}
 
 
-def _updates(read: Settings) -> float | None:
-    """Return optimizer steps a generation; where rollouts lag or old log-probs are the sampler's, the ratio tells another story."""
+def verl_updates(read: Settings) -> float | None:
+    """Return updates per generation; None if rollouts are asynchronous or the old log-probs are the sampler's."""
     sampled = read.switch("algorithm.rollout_correction.bypass_mode") or read.switch(f"{ACTOR}.use_rollout_log_probs")
     if sampled or "async" in (read.text("trainer.v1.trainer_mode") or ""):
         return None
@@ -372,15 +383,15 @@ def _updates(read: Settings) -> float | None:
     return math.ceil(prompts / mini) * epochs
 
 
-def _clip(read: Settings, side: str) -> float | None:
-    """Return a bound; verl's losses read clip_ratio only where the bound of the side is null."""
+def clip_bound(read: Settings, side: str) -> float | None:
+    """Return a bound; verl's losses read clip_ratio only if the bound of the side is null."""
     name = f"{ACTOR}.clip_ratio_{side}"
     absent = name not in read.own and not read.defaults
     return read.number(f"{ACTOR}.clip_ratio") if absent or read.own.get(name, "") is None else read.number(name)
 
 
 def kl_coefficient(read: Settings) -> float | None:
-    """Return the price of leaving the reference, in the loss or in the reward; 0 where both switches are off."""
+    """Return the coefficient of the KL to the reference, in the loss or in the reward; 0 if both are off."""
     in_loss, in_reward = read.switch(f"{ACTOR}.use_kl_loss"), read.switch("algorithm.use_kl_in_reward")
     if in_loss:
         return read.number(f"{ACTOR}.kl_loss_coef")
@@ -390,32 +401,30 @@ def kl_coefficient(read: Settings) -> float | None:
 
 
 def has_length_penalty(read: Settings) -> bool | None:
-    """Say whether a penalty for length acts: switched on, and read by what scores responses."""
-    on = [read.switch(place) for place in OVERLONG if place in read.own]
+    """Whether a length penalty acts: switched on, and read by the reward manager."""
+    on = [read.switch(place) for place in LENGTH_PENALTY_SWITCHES if place in read.own]
     if not any(on):
         return None
-    return None if read.switch(OVERLONG[3]) else reward_manager(read) != "naive"
+    return None if read.switch(LENGTH_PENALTY_SWITCHES[3]) else reward_manager(read) != "naive"
 
 
-def _top_k(read: Settings) -> int | None:
-    found = read.whole(f"{ROLLOUT}.top_k")
-    return 0 if found == -1 else found
-
-
-def _corrects(read: Settings) -> bool | None:
+def corrects_mismatch(read: Settings) -> bool | None:
+    """Whether importance weights correct the mismatch between sampler and trainer; None if unknown."""
     name = "algorithm.rollout_correction.rollout_is"
     if read.number(f"{ACTOR}.tis_imp_ratio_cap"):
         return True
     return None if name not in read.own and not read.defaults else not read.is_off(name)
 
 
-def _logs(read: Settings) -> bool | None:
+def logs_rollouts(read: Settings) -> bool | None:
+    """Whether rollouts are dumped; None if unknown."""
     name = "trainer.rollout_data_dir"
     return None if name not in read.own and not read.defaults else not read.is_off(name)
 
 
-def _theirs(own: Mapping[str, Any]) -> dict[str, str]:
-    found = {knob: render_setting(name, own[name]) for knob, name in FIELDS.items() if name in own}
+def verl_spelled_settings(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return field of TrainerConfig -> the user's own spelling of it."""
+    found = {field: render_setting(name, own[name]) for field, name in VERL_FIELDS.items() if name in own}
     steps = Settings(own).describe("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
     return found | ({"updates": steps} if steps else {})
 

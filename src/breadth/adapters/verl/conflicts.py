@@ -1,4 +1,4 @@
-"""What verl cannot feed a chain, and verl settings that do not go with one: refused at attach, with the way that works."""
+"""What verl cannot provide to a chain, and settings of verl that conflict with one; refused at attach, with a remedy."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ VERL_AVERAGES = {
     "sequence-mean": "seq-mean-token-mean",
     "fixed-length": "seq-mean-token-sum-norm",
 }
-"""How a chain's reduction is called in verl's loss_agg_mode."""
+"""A chain's reduction -> verl's loss_agg_mode."""
 
 ChainProblem = tuple[str, str]
-"""What does not go, and what to do."""
+"""(problem, remedy)."""
 
 
 def check_verl_version(version: str) -> None:
@@ -48,7 +48,7 @@ def check_verl_version(version: str) -> None:
 
 
 def refuse_without_trainer(chain: Chain, loss_agg_mode: str, loss_scale_factor: int | None) -> None:
-    """Refuse what the policy loss cannot run without our trainer: verl hands it no entropy, no rows, no beginning or end of a step."""
+    """Refuse a chain that needs our trainer: verl passes a policy loss no entropy, rows or step boundaries."""
     _raise(
         [
             *trainer_only_mechanisms(chain),
@@ -59,12 +59,12 @@ def refuse_without_trainer(chain: Chain, loss_agg_mode: str, loss_scale_factor: 
 
 
 def refuse_unsupported(chain: Chain) -> None:
-    """Refuse what no hook of ours can run in verl, whatever its configuration."""
+    """Refuse a chain that cannot run in verl under any configuration."""
     _raise([*plan_mechanisms(chain), *missing_fields(chain)])
 
 
 def refuse_conflicts(chain: Chain, config: Any) -> None:
-    """Refuse what our trainer cannot run under verl's configuration."""
+    """Refuse a chain that our trainer cannot run under verl's configuration."""
     actor = config.actor_rollout_ref.actor
     problems = [*plan_mechanisms(chain), *missing_fields(chain), *loss_mode_problems(chain, actor)]
     if chain.mechanisms_of(Stage.LOSS):
@@ -77,7 +77,7 @@ def refuse_conflicts(chain: Chain, config: Any) -> None:
 
 
 def verl_regime(config: Any) -> Regime:
-    """Return how verl will run the chain."""
+    """Return the regime in which verl will run the chain."""
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     return Regime(
         updates_per_generation=max(1, config.data.train_batch_size // actor.ppo_mini_batch_size) * actor.ppo_epochs,
@@ -90,50 +90,57 @@ def verl_regime(config: Any) -> Regime:
 def _raise(problems: Iterable[ChainProblem]) -> None:
     found = list(problems)
     if found:
-        told = "\n".join(f"  {problem}" for problem, _ in found)
+        lines = "\n".join(f"  {problem}" for problem, _ in found)
         raise MechanismError(
-            f"verl cannot run this chain as it is configured:\n{told}",
+            f"verl cannot run this chain as it is configured:\n{lines}",
             " ".join(dict.fromkeys(remedy for _, remedy in found)),
         )
 
 
 def trainer_only_mechanisms(chain: Chain) -> Iterator[ChainProblem]:
-    remedy = f"Use our trainer, which feeds all of this: trainer.v1.trainer_mode={TRAINER_MODES[0]}."
-    for one in chain.mechanisms:
-        if one.stage is Stage.CREDIT:
-            yield f"{mechanism_name(one)} acts on rollouts and their groups, which a policy loss never sees.", remedy
-        elif lacks := _what_policy_loss_lacks(one):
-            yield f"{mechanism_name(one)} {lacks}, which a policy loss does not get.", remedy
+    """Yield mechanisms that a policy loss alone cannot run."""
+    remedy = f"Use our trainer, which provides all of this: trainer.v1.trainer_mode={TRAINER_MODES[0]}."
+    for mechanism in chain.mechanisms:
+        if mechanism.stage is Stage.CREDIT:
+            yield (
+                f"{mechanism_name(mechanism)} acts on rollouts and their groups, which a policy loss never sees.",
+                remedy,
+            )
+        elif lacks := _what_policy_loss_lacks(mechanism):
+            yield f"{mechanism_name(mechanism)} {lacks}, which a policy loss does not get.", remedy
 
 
-def _what_policy_loss_lacks(one: Mechanism[Any, Any]) -> str | None:
-    if one.needs:
-        return f"reads {', '.join(sorted(one.needs))}"
-    if one.surveys:
+def _what_policy_loss_lacks(mechanism: Mechanism[Any, Any]) -> str | None:
+    if mechanism.needs:
+        return f"reads {', '.join(sorted(mechanism.needs))}"
+    if mechanism.surveys:
         return "looks at the whole batch first"
-    return "keeps a state from step to step" if one.init() is not None else None
+    return "keeps a state from step to step" if mechanism.init() is not None else None
 
 
 def plan_mechanisms(chain: Chain) -> Iterator[ChainProblem]:
-    for one in chain.mechanisms_of(Stage.PLAN):
+    """Yield mechanisms of the plan stage."""
+    for mechanism in chain.mechanisms_of(Stage.PLAN):
         yield (
             (
-                f"{mechanism_name(one)} decides what to sample; verl's sampler and agent loops decide that before any trainer"
-                " is asked."
+                f"{mechanism_name(mechanism)} decides what to sample, but verl's sampler and agent loops decide that"
+                " before the trainer runs."
             ),
-            f"Leave {mechanism_name(one)} out, and call Objective.plan from a sampler of your own (data.sampler.class_path).",
+            f"Leave {mechanism_name(mechanism)} out, and call Objective.plan from a sampler of your own (data.sampler.class_path).",
         )
 
 
 def missing_fields(chain: Chain) -> Iterator[ChainProblem]:
+    """Yield fields of the chain that verl does not compute."""
     for field, names in chain.needs.items():
         stage, name = field.split(".", 1)
         if stage in PROVIDED_FIELDS and name not in PROVIDED_FIELDS[stage]:
-            remedy = "Leave it out here; our TRL trainer, or your own loop around Objective, can hand it over."
+            remedy = "Leave it out here; our TRL trainer, or your own loop around Objective, can provide it."
             yield f"{', '.join(names)} reads {name}, which verl {VERL_VERSIONS[-1]} does not compute.", remedy
 
 
 def loss_mode_problems(chain: Chain, actor: Any) -> Iterator[ChainProblem]:
+    """Yield a loss_mode that does not fit the chain."""
     mode = actor.policy_loss.loss_mode
     if chain.mechanisms_of(Stage.LOSS) and mode != LOSS_MODE:
         yield (
@@ -148,7 +155,7 @@ def loss_mode_problems(chain: Chain, actor: Any) -> Iterator[ChainProblem]:
 
 
 def reduction_problems(reduction: Reduction, mode: str, factor: int | None) -> Iterator[ChainProblem]:
-    """Compare averages: verl's own terms (entropy_coeff, KL loss) and metrics follow its mode, so the chain must say the same."""
+    """Yield a reduction that differs from verl's: its own terms (entropy_coeff, KL loss) and metrics use its mode."""
     same = VERL_AVERAGES[reduction.by]
     if mode != same:
         yield (
@@ -162,16 +169,18 @@ def reduction_problems(reduction: Reduction, mode: str, factor: int | None) -> I
 
 
 def clip_problems(actor: Any) -> Iterator[ChainProblem]:
+    """Yield clip settings that would be ignored."""
     for setting, default in CLIP_DEFAULTS.items():
         value = actor.get(setting, default)
         if value is not None and value != default:
             remedy = (
                 f"Leave {ACTOR}.{setting} at {default}, and set the bounds of the chain's surrogate (low, high, dual)."
             )
-            yield f"{ACTOR}.{setting}={value} would be ignored: the chain's surrogate decides what is clipped.", remedy
+            yield f"{ACTOR}.{setting}={value} would be ignored: the chain's surrogate sets the clip.", remedy
 
 
 def field_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
+    """Yield fields that verl computes only with other settings."""
     actor = config.actor_rollout_ref.actor
     if "loss.entropy" in chain.needs and not (actor.calculate_entropy or actor.entropy_coeff):
         yield (
@@ -181,13 +190,14 @@ def field_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
     if "loss.reference_logprobs" in chain.needs and not (actor.use_kl_loss or config.algorithm.use_kl_in_reward):
         names = ", ".join(chain.needs["loss.reference_logprobs"])
         remedy = (
-            f"Set {ACTOR}.use_kl_loss=true and {ACTOR}.kl_loss_coef=0: verl then scores the reference and adds nothing"
-            " of its own."
+            f"Set {ACTOR}.use_kl_loss=true and {ACTOR}.kl_loss_coef=0: verl then computes them and adds no term of"
+            " its own."
         )
         yield f"{names} reads reference log-probs, and verl runs no reference policy.", remedy
 
 
 def engine_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
+    """Yield engines and parallelism that our worker does not support."""
     actor = config.actor_rollout_ref.actor
     if actor.strategy not in SUPPORTED_ENGINES:
         remedy = (
@@ -197,9 +207,9 @@ def engine_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
         yield f"our worker runs in verl's engines {' and '.join(SUPPORTED_ENGINES)}, not in {actor.strategy}.", remedy
     parallel = max(
         int(actor.get("ulysses_sequence_parallel_size", 1) or 1),
-        int(_fsdp(actor).get("ulysses_sequence_parallel_size", 1) or 1),
+        int((actor.get("fsdp_config") or {}).get("ulysses_sequence_parallel_size", 1) or 1),
     )
-    surveyors = [mechanism_name(one) for one in chain.mechanisms_of(Stage.LOSS) if one.surveys]
+    surveyors = [mechanism_name(mechanism) for mechanism in chain.mechanisms_of(Stage.LOSS) if mechanism.surveys]
     if surveyors and parallel > 1:
         why = f"{', '.join(surveyors)} would see every sequence {parallel} times under sequence parallelism."
         yield why, f"Set {ACTOR}.ulysses_sequence_parallel_size=1."
@@ -211,12 +221,9 @@ def engine_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
         )
 
 
-def _fsdp(actor: Any) -> Any:
-    return actor.get("fsdp_config") or {}
-
-
 def critic_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
-    estimators = [mechanism_name(one) for one in chain.mechanisms if one.role is Role.ESTIMATOR]
+    """Yield an estimator that would replace the critic's advantages."""
+    estimators = [mechanism_name(mechanism) for mechanism in chain.mechanisms if mechanism.role is Role.ESTIMATOR]
     if estimators and config.algorithm.adv_estimator == "gae":
         yield (
             f"{estimators[0]} replaces the advantages that verl's critic is trained for.",
@@ -225,15 +232,16 @@ def critic_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
 
 
 def bypass_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
+    """Yield mechanisms that bypass mode breaks."""
     correction = config.algorithm.get("rollout_correction")
     if not (correction and correction.get("bypass_mode", False)):
         return
     readers = [
-        mechanism_name(one)
-        for one in chain.mechanisms
-        if "old_entropy" in one.needs or (one.stage is Stage.CREDIT and "entropy" in one.needs)
+        mechanism_name(mechanism)
+        for mechanism in chain.mechanisms
+        if "old_entropy" in mechanism.needs or (mechanism.stage is Stage.CREDIT and "entropy" in mechanism.needs)
     ]
-    readers += [mechanism_name(one) for one in chain.mechanisms_of(Stage.LOSS) if one.surveys]
+    readers += [mechanism_name(mechanism) for mechanism in chain.mechanisms_of(Stage.LOSS) if mechanism.surveys]
     if readers:
         why = (
             f"in bypass mode verl does not score the rollouts before the update, which {', '.join(readers)} relies on."

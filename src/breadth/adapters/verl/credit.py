@@ -1,4 +1,4 @@
-"""The credit stage in verl's trainer: a scored batch of verl as Rollouts, and the advantages back as verl's fields."""
+"""The credit stage in verl's trainer: verl's scored batch becomes Rollouts, the advantages become verl's fields."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
 
 REQUIRED_FIELDS = ("response_mask", "rm_scores", "token_level_rewards", "advantages", "extra_fields")
-"""Fields of verl's batch the credit stage always reads; verl leaves out those it does not have."""
+"""Fields of verl's batch the credit stage always reads; verl omits those it does not have."""
 FIELD_SOURCES = {"entropy": "entropy", "texts": "responses", "outcomes": "responses", "problems": "prompts"}
-"""Our optional field -> verl's field it is worked out from."""
+"""Our optional field -> the field of verl it is computed from."""
 
 
 @dataclass(frozen=True)
 class Sessions:
     """Which rows of verl's batch are rollouts.
 
-    A row is one output of an agent loop; the last output of a session stands for all of it, as in verl's GRPO.
+    A row is one output of an agent loop; the last output of a session represents it, as in verl's GRPO.
     """
 
     finals: list[int]
@@ -37,7 +37,7 @@ class Sessions:
     groups: list[int]
     """Number of the group of each session."""
     places: list[int]
-    """For each row the place of its session; -1 for the rows verl added to fill up the batch."""
+    """Index of each row's session; -1 for the rows verl added as padding."""
 
     @classmethod
     def from_keys(cls, keys: Sequence[str], tags: Sequence[Mapping[str, Any]]) -> Sessions:
@@ -64,9 +64,9 @@ class CreditStage:
     objective: Objective
     """Runs the mechanisms of the credit stage."""
     tokenizer: Any = None
-    """Reads prompts and responses, where a mechanism needs their text."""
+    """Decodes prompts and responses if a mechanism needs their text."""
     max_response_length: int | None = None
-    """Largest response length; a response as long as that was cut off."""
+    """Maximum response length; a response of this length is truncated."""
 
     @property
     def needs(self) -> set[str]:
@@ -100,7 +100,7 @@ class CreditStage:
         return written, {f"breadth/{name}": value for name, value in metrics.items()}
 
     def rollouts(self, data: Any, sessions: Sessions) -> Rollouts:
-        """Return the sessions' last outputs as our record; only the fields the chain needs are worked out."""
+        """Return the sessions' last outputs as our record, with only the fields the chain needs."""
         rows = torch.tensor(sessions.finals, dtype=torch.int64)
         mask = _pad(data["response_mask"]).bool()[rows]
         rewards = data["token_level_rewards"] if "token_level_rewards" in data else data["rm_scores"]
@@ -117,22 +117,22 @@ class CreditStage:
         )
 
     def _optional_fields(self, data: Any, sessions: Sessions) -> dict[str, Any]:
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.needs & {"texts", "outcomes"}:
-            told["texts"] = self._texts(data["responses"], sessions.finals)
+            fields["texts"] = self._texts(data["responses"], sessions.finals)
         if "outcomes" in self.needs:
-            told["outcomes"] = [stated_key(text) for text in told["texts"]]
+            fields["outcomes"] = [stated_key(text) for text in fields["texts"]]
         if "problems" in self.needs:
-            told["problems"] = [problem_id(text) for text in self._texts(data["prompts"], sessions.firsts)]
-        told["correct"] = _accuracies(
+            fields["problems"] = [problem_id(text) for text in self._texts(data["prompts"], sessions.firsts)]
+        fields["correct"] = _accuracies(
             data["extra_fields"] if "extra_fields" in data else [{}] * len(data), sessions.finals
         )
-        if told["correct"] is None and "correct" in self.needs:
+        if fields["correct"] is None and "correct" in self.needs:
             raise MechanismError(
                 "The chain reads which answers are correct, and the reward function reports no accuracy.",
-                "Let the reward function return a dictionary with 'score' and 'acc' (1 right, 0 wrong).",
+                "Let the reward function return a dictionary with 'score' and 'acc' (1 correct, 0 wrong).",
             )
-        return told
+        return fields
 
     def _texts(self, nested: Tensor, rows: Sequence[int]) -> list[str]:
         ids = nested.unbind()
@@ -140,7 +140,7 @@ class CreditStage:
 
 
 def _pad(values: Tensor) -> Tensor:
-    """Return a field as (rows, T); verl may hand over responses of one length unnested."""
+    """Return a field as (rows, T); verl may pass responses of one length unnested."""
     return values.to_padded_tensor(0) if values.is_nested else values
 
 
@@ -149,16 +149,16 @@ def _nest(values: Tensor) -> Tensor:
 
 
 def _accuracies(extra_fields: Any, rows: Sequence[int]) -> Tensor | None:
-    """Return the accuracy that the user's reward function reported beside the score, None where it reported none."""
-    told = [extra if isinstance(extra, dict) else extra.data for extra in list(extra_fields)]
-    grades = [(told[row].get("reward_extra_info") or {}).get("acc") for row in rows]
+    """Return the accuracy that the user's reward function reports with the score; None if it reports none."""
+    tables = [extra if isinstance(extra, dict) else extra.data for extra in list(extra_fields)]
+    grades = [(tables[row].get("reward_extra_info") or {}).get("acc") for row in rows]
     if all(grade is None for grade in grades):
         return None
     return torch.tensor([float("nan") if grade is None else float(grade) for grade in grades])
 
 
 def _per_rollout(advantages: Tensor, mask: Tensor) -> Tensor:
-    """Return verl's advantages as one value a rollout where all its tokens share one, as in GRPO."""
+    """Return verl's advantages as one value per rollout if all its tokens share one, as in GRPO."""
     first = advantages.gather(1, mask.int().argmax(1, keepdim=True))
     return (
         first[:, 0] * mask.any(1)
@@ -168,14 +168,12 @@ def _per_rollout(advantages: Tensor, mask: Tensor) -> Tensor:
 
 
 def _advantages_per_row(rollouts: Rollouts, sessions: Sessions, mask: Tensor) -> Tensor:
-    """Return (rows, T) advantages: a session's go to all its rows, none to the rows that fill up the batch."""
+    """Return (rows, T) advantages: a session's go to all its rows, padding rows get none."""
     values = not_none(rollouts.advantages)
     if values.ndim == 2 and len(set(sessions.places) - {-1}) < sum(place >= 0 for place in sessions.places):
         raise MechanismError(
-            "The chain gives tokens of a rollout different advantages, and agent loops returned several outputs for one"
-            " session.",
-            "Use mechanisms of the credit stage that give one advantage a rollout, or an agent loop with one output a"
-            " session.",
+            "The chain sets advantages per token, but agent loops returned several outputs for one session.",
+            "Use mechanisms that set one advantage per rollout, or an agent loop with one output per session.",
         )
     values = torch.cat([values, values.new_zeros(1, *values.shape[1:])])[sessions.places]
     values = (

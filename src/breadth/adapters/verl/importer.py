@@ -1,4 +1,4 @@
-"""Read what verl's trainers leave on disk into our records."""
+"""Read what verl's trainers leave on disk: console logs, the file logger, and rollout dumps."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PRINTED_STEP = re.compile(r"(?:^|[\s\])}])step:(\d{1,15}) - (?=[^\s:]+:)")
 METRIC_SEPARATOR = " - "
 AFTER_VALUE = re.compile(r"\s.*", re.DOTALL)
 HELD_OUT_METRICS = ("val-", "val/")
-"""How the names of validation metrics begin."""
+"""Prefixes of validation metrics."""
 
 
 def read_verl_console(path: Path) -> Iterator[Record]:
-    """Yield the metrics of a console log, whatever stands around them."""
+    """Yield the metrics of a console log, between any other output."""
     reader = MetricReader()
     for line in read_text_rows(path):
         if isinstance(line, Remark):
@@ -47,7 +47,7 @@ def read_verl_console(path: Path) -> Iterator[Record]:
 
 
 def read_file_log(path: Path) -> Iterator[Record]:
-    """Yield the metrics of the ``file`` logger: ``{"step": n, "data": {...}}`` a line."""
+    """Yield the metrics of the ``file`` logger: one ``{"step": n, "data": {...}}`` per line."""
     reader = MetricReader()
     odd: list[int] = []
     for rows in read_json_rows(path):
@@ -66,7 +66,7 @@ def read_file_log(path: Path) -> Iterator[Record]:
 
 
 def parse_console_line(line: str) -> tuple[int, dict[str, str]] | None:
-    """Return the step and the values as printed of a console line, or None when it holds no metrics."""
+    """Return the step and the printed values of a console line, or None if it has no metrics."""
     if "step:" not in line:
         return None
     text = strip_colour(line)
@@ -82,7 +82,7 @@ def parse_console_line(line: str) -> tuple[int, dict[str, str]] | None:
 
 
 def split_metrics(step: int | None, values: Mapping[str, Any]) -> Iterator[MetricRow]:
-    """Yield a row's training metrics and, apart, those of the validation verl logs at the same step."""
+    """Yield a row's training metrics and, separately, the validation metrics of the same step."""
     held_out = {name: value for name, value in values.items() if name.startswith(HELD_OUT_METRICS)}
     trained = {name: value for name, value in values.items() if name not in held_out}
     if trained:
@@ -100,24 +100,23 @@ VERL_COLUMNS = {
     "pred": "answer",
     "data_source": "origin",
 }
-"""verl's keys -> our columns; ``acc`` joins them as ``correct``, where it is 0 or 1."""
+"""verl's keys -> our columns; ``acc`` becomes ``correct`` if it is 0 or 1."""
 REWARD_COMPONENT = re.compile(r".*(?:reward|score)(?:s|_\w+)?", re.IGNORECASE)
-"""Reward extras by these names are components of the reward, where they are numbers."""
+"""Numeric reward extras with these names are components of the reward."""
 HELD_OUT_FOLDERS = frozenset({"val", "valid", "validation", "eval"})
-"""Words in the name of a folder with dumps of validation problems."""
+"""Words in the name of a folder with validation dumps."""
 RIGHT_OR_WRONG = (0, 1, None)
 INVALID_ANSWER = "[INVALID]"
-"""What verl's mathematics rewards put in the place of an answer they cannot read."""
+"""What verl's mathematics rewards write for an answer they cannot read."""
 GRADED_KEY = "acc, where 0 or 1"
 MAX_KEY_LENGTH = 200
 
 
 def dump_split(path: Path) -> Split:
-    """Say whether a dump is of validation: its folder, or the one around it, is called so (``val``, ``validation_data``, ``run1-val``).
+    """Return the split of a dump by the name of its folder or its parent (``val``, ``validation_data``, ``run1-val``).
 
     verl writes ``trainer.rollout_data_dir`` and ``trainer.validation_data_dir`` in the same form, so only the folder's
-    name tells. Before the word, only the folder itself may have another one: ``my-val`` around ``rollouts`` is just a
-    name.
+    name differs. In the parent's name the word must come first: ``my-val`` around ``rollouts`` is just a name.
     """
     own, around = path.parent.name, path.parent.parent.name
     words = {part.lower() for part in re.split(r"[-_.]", own)} | {re.split(r"[-_.]", around)[0].lower()}
@@ -138,6 +137,7 @@ def read_rollouts(path: Path) -> Iterator[Record]:
 def read_rollout_block(
     numbers: Sequence[int], rows: Sequence[dict[str, Any]], path: Path, split: Split, named: int | None
 ) -> Iterator[Record]:
+    """Yield one block of a dump, with remarks on its problems."""
     whole = [number for number, row in zip(numbers, rows, strict=True) if "output" in row and "input" in row]
     if len(whole) < len(rows):
         odd = sorted({*numbers} - {*whole})
@@ -165,7 +165,7 @@ def read_rollout_block(
 
 
 def _normalise_values(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
-    """Make values plain: the number of a score that is a whole dict, no place-holder for an answer, right or wrong of an accuracy."""
+    """Normalise values: the number of a score that is a dict, no placeholder answers, an accuracy of 0 or 1."""
     for row in rows:
         score = row.get("score")
         if type(score) is dict:
@@ -182,7 +182,7 @@ def _normalise_values(rows: Sequence[dict[str, Any]], keys: set[str]) -> None:
 
 
 def row_reader(rows: Sequence[Mapping[str, Any]], keys: set[str]) -> RowReader:
-    """Choose what each key means in this block."""
+    """Return a reader with the meaning of each key in this block."""
     columns = dict(VERL_COLUMNS)
     repeated = {"uid"}
     columns[GRADED_KEY if GRADED_KEY in keys else "acc"] = "correct"
@@ -200,7 +200,7 @@ def _is_numeric(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
 
 
 def add_groups(table: pa.Table, rows: Sequence[Mapping[str, Any]]) -> tuple[pa.Table, int]:
-    """Take groups and places from uids ``sample_rollout_output``; count rows that are further outputs of one rollout."""
+    """Add groups and samples from uids ``sample_rollout_output``; count rows that are further outputs of a rollout."""
     parts = [as_text(row.get("uid") or "").rsplit("_", 2) for row in rows]
     whole = [len(part) == 3 and part[1].isdecimal() and len(part[1]) < 10 for part in parts]
     groups = [part[0] if fits else "_".join(part) or None for part, fits in zip(parts, whole, strict=True)]
@@ -255,14 +255,14 @@ class VerlImporter:
     """What to set in verl to log more."""
 
     def recognises(self, path: Path, start: bytes) -> str | None:
-        """Tell a file's kind by how it begins."""
+        """Return a file's kind by its first bytes."""
         text = start.removeprefix(BOM).lstrip()
         if text.startswith(b"{"):
             return _json_kind(path, text)
         return "console log" if PRINTED_ROW.search(read_long_head(path, start)) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
-        """Keep all: no file of verl's repeats another."""
+        """Keep all: no file of verl repeats another."""
         return files
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
@@ -273,13 +273,13 @@ class VerlImporter:
 def _json_kind(path: Path, text: bytes) -> str | None:
     if LOG_START.match(text):
         return "file log"
-    if _is_dump(path, text):
+    if is_dump(path, text):
         return "validation rollouts" if dump_split(path) == "eval" else "rollouts"
     return None
 
 
-def _is_dump(path: Path, text: bytes) -> bool:
-    """Look for the keys of a dump in the first row; trust its first key and the file's name where the row is longer than what is seen."""
+def is_dump(path: Path, text: bytes) -> bool:
+    """Whether the first row has the keys of a dump; of a longer row, its first key and the file's name decide."""
     rows = first_objects(text, limit=4)
     if rows:
         return rows[0].keys() >= DUMP_KEYS and not rows[0].keys().isdisjoint(("step", "gts"))

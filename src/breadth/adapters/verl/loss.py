@@ -1,4 +1,4 @@
-"""The loss stage inside a verl worker: a chain as verl's policy loss, fed by verl's own worker code."""
+"""The loss stage inside a verl worker: a chain as verl's policy loss, and its state in verl's checkpoints."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from breadth.training.records import Batch
 from breadth.training.reduction import Totals
 
 LOSS_TARGET = "breadth.adapters.verl.loss.BreadthLoss"
-"""What ``_target_`` must say."""
+"""Value of ``_target_`` in the policy-loss settings."""
 
 
 @dataclass
 class BreadthLoss(PolicyLossConfig):  # type: ignore[misc]  # verl is untyped
-    """Verl's settings of the policy loss, with the chain to run.
+    """verl's settings of the policy loss, with the chain to run.
 
-    Building it reads the chain and registers the loss, whether or not verl loaded the plug-in.
+    Constructing it reads the chain and registers the loss, even if verl did not load the plug-in.
     """
 
     chain: str = ""
@@ -68,7 +68,8 @@ def load_chain(text: str) -> Chain:
         return Chain.loads(text)
     if text not in RECIPES and not (text and Path(text).is_file()):
         raise SettingsError(
-            f"{LOSS_SETTINGS_PATH}.chain is '{text}': no recipe, and no file that this process can read from {Path.cwd()}.",
+            f"{LOSS_SETTINGS_PATH}.chain is '{text}': not a recipe, and not a file that this process can read from"
+            f" {Path.cwd()}.",
             f"Give a recipe ({', '.join(RECIPES)}), or the absolute path of a chain's TOML file that every node of the"
             " run sees.",
         )
@@ -82,7 +83,7 @@ LOSS_FIELDS = {"old_entropy": "entropy", "reference_logprobs": "ref_log_prob", "
 
 
 class LossStage:
-    """A chain's loss stage in one worker: its Objective, and what of verl's batch the policy loss is not handed."""
+    """A chain's loss stage in one worker: its Objective, and the fields that verl does not pass to a policy loss."""
 
     def __init__(self, chain: Chain, replicas: int = 1) -> None:
         self.objective = Objective(loss_chain(chain))
@@ -92,14 +93,14 @@ class LossStage:
         self._updates = 0
 
     def start_generation(self) -> None:
-        """Take note that a new generation arrived, with log-probs of the policy as it is now."""
+        """Record that a new generation arrived, with log-probs of the current policy."""
         self._updates = 0
 
     def begin(self, data: Any) -> None:
         """Begin an optimizer step with this rank's mini-batch, as verl's worker holds it.
 
-        A survey sees log-probs and entropies of the policy before the generation's first update: exact in that one,
-        stale after.
+        A survey sees log-probs and entropies of the policy before the generation's first update: exact in that update,
+        stale later.
         """
         names = [
             "response_mask",
@@ -132,7 +133,7 @@ class LossStage:
         return self.objective.loss(batch)
 
     def finish(self) -> dict[str, float]:
-        """End the optimizer step; returns the metrics, named as verl's log shows them."""
+        """End the optimizer step; return the metrics, named as in verl's log."""
         metrics = {f"breadth/{name}": value for name, value in self.objective.finish().items()}
         if self.objective.surveys:
             metrics["breadth/stale"] = float(self._updates > 0)
@@ -141,11 +142,11 @@ class LossStage:
 
 
 _PROVIDED: ContextVar[tuple[LossStage, dict[str, Tensor]] | None] = ContextVar("breadth_fed", default=None)
-"""The stage of the running worker, and the fields of its micro-batch that verl does not hand to a policy loss."""
+"""The stage of the running worker, and the fields of its micro-batch that verl does not pass to a policy loss."""
 
 
 def stage_loss(model_output: Any, data: Any, dp_group: Any = None, *, config: Any, stage: LossStage) -> Any:
-    """Run verl's own worker loss with the whole record at hand: entropy with its gradient, rows, reference log-probs."""
+    """Run verl's own worker loss with the complete record: entropy with its gradient, rows, reference log-probs."""
     with provide_fields(stage, _extra_fields(model_output, data)):
         return ppo_loss(config, model_output, data, dp_group)
 
@@ -159,20 +160,20 @@ def policy_loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Return a micro-batch's policy loss, scaled as verl scales it: times the data-parallel size, because verl averages gradients over it.
+    """Return a micro-batch's policy loss times the data-parallel size, because verl averages gradients over it.
 
-    Inside a worker of our trainer the whole loss stage runs. Anywhere else only what verl hands over is there, and no
-    step has a beginning or an end: a chain that needs more is refused with the way that feeds it.
+    In a worker of our trainer the whole loss stage runs. Elsewhere there are only the fields verl passes, and no step
+    boundaries: a chain that needs more is refused, with the remedy.
     """
-    fed = _PROVIDED.get()
+    provided = _PROVIDED.get()
     info = config.global_batch_info
     batch = Batch(log_prob, advantages, response_mask.bool(), old_logprobs=old_log_prob, weights=rollout_is_weights)
-    if fed is None:
+    if provided is None:
         objective = _stateless_objective(config.policy_loss.chain, loss_agg_mode, config.loss_scale_factor)
         objective.begin(_verl_totals(info, batch.mask), over_all_ranks=True)
         part = objective.loss(batch, record=False)
     else:
-        part = fed[0].loss(replace(batch, **fed[1]))
+        part = provided[0].loss(replace(batch, **provided[1]))
     drift = masked_mean((old_log_prob - log_prob).detach(), batch.mask)
     return part * info.get("dp_size", 1), {"actor/ppo_kl": drift}
 
@@ -196,7 +197,7 @@ def _stateless_objective(text: str, loss_agg_mode: str, loss_scale_factor: int |
 
 
 def _verl_totals(info: Any, mask: Tensor) -> Totals:
-    """Return the denominators verl counted over all ranks; its sequences include those without a token that counts."""
+    """Return verl's denominators over all ranks; its sequences include those without a counted token."""
     own = Totals.from_mask(mask)
     tokens, sequences = info.get("batch_num_tokens"), info.get("global_batch_size")
     return Totals(
@@ -217,6 +218,7 @@ def _extra_fields(model_output: Any, data: Any) -> dict[str, Tensor]:
 
 @contextmanager
 def provide_fields(stage: LossStage, extra: dict[str, Tensor]) -> Iterator[None]:
+    """Provide a stage and more fields to the policy loss inside the block."""
     token = _PROVIDED.set((stage, extra))
     try:
         yield
@@ -233,14 +235,14 @@ STATES_FILE = "breadth.json"
 
 
 def save_states(folder: Path, states: Mapping[str, Any]) -> None:
-    """Write the state of each stage, whole or not at all."""
+    """Write the state of each stage atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(folder / STATES_FILE) as temporary:
         temporary.write_bytes(orjson.dumps(dict(states), option=orjson.OPT_INDENT_2))
 
 
 def load_states(folder: Path) -> dict[str, Any]:
-    """Read the state of each stage; empty when the checkpoint was written without a chain."""
+    """Read the state of each stage; empty if the checkpoint was written without a chain."""
     path = folder / STATES_FILE
     if not path.exists():
         return {}
@@ -249,17 +251,17 @@ def load_states(folder: Path) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise BrokenFileError(path, f"not JSON: {error}.", "Resume from an earlier checkpoint.") from error
     if not isinstance(states, dict):
-        raise BrokenFileError(path, "holds no table of states.", "Resume from an earlier checkpoint.")
+        raise BrokenFileError(path, "contains no table of states.", "Resume from an earlier checkpoint.")
     return states
 
 
 def resume_objective(objective: Objective, state: Mapping[str, Any] | None) -> None:
-    """Go on from a stage's saved state; where there is none, only a chain that keeps no state may go on."""
+    """Resume from a stage's saved state; without one, only a chain that keeps no state may resume."""
     if state is not None:
         objective.restore(state)
     elif remembering := [name for name, own in zip(objective.names, objective.states, strict=True) if own is not None]:
         raise MechanismError(
-            f"The checkpoint has no {STATES_FILE}, but {', '.join(remembering)} went on from step to step.",
+            f"The checkpoint has no {STATES_FILE}, but {', '.join(remembering)} keeps state between steps.",
             f"Copy {STATES_FILE} into the checkpoint's folder, or start a new run from its weights"
             " (trainer.resume_mode=disable).",
         )

@@ -1,68 +1,88 @@
-"""Changes worded for verl: Hydra overrides, or a chain of ours where verl has no setting."""
+"""Render changes for verl: Hydra overrides, or a chain of ours where verl has no setting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from breadth.adapters.verl.config import ACTOR, COVARIANCES, FIELDS, GROUPED, LOSS, ROLLOUT
+from breadth.adapters.verl.config import ACTOR, COVARIANCE_LOSSES, GROUP_ESTIMATORS, LOSS, ROLLOUT, VERL_FIELDS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 
-PLAIN = frozenset(FIELDS) - {"kl", "kl_given", "covariance", "filter_metric", "max_prompt_length", "estimator"}
-"""Knobs whose value is the setting's."""
-MOST = 100_000
-"""Prompts of a mini-batch that are tried at most: nobody has more."""
+SAME_VALUE_SETTINGS = frozenset(VERL_FIELDS) - {
+    "kl",
+    "kl_given",
+    "covariance",
+    "filter_metric",
+    "max_prompt_length",
+    "estimator",
+}
+"""Fields with the same value in verl's setting."""
+MAX_MINI_BATCH = 100_000
+"""Largest mini-batch considered, in prompts."""
 CHAIN = "/absolute/path/of/chain.toml"
-"""Where the user puts a chain; every node of the run reads it."""
+"""Path of the user's chain; every node of the run reads it."""
 
 
-def render_patch(changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
-    """Return one override a line; a chain's file follows, behind a comment that says so."""
-    overrides = [line for change in changes for line in change_overrides(change, knobs, changes)]
+def render_patch(changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
+    """Return one override per line; a chain's file follows after a comment."""
+    overrides = [line for change in changes for line in change_overrides(change, config, changes)]
     target = next((change for change in changes if change.setting == "entropy_target"), None)
-    chain = [] if target is None else ["# chain.toml:", *target_chain(float(target.value), knobs)]
+    chain = [] if target is None else ["# chain.toml:", *target_chain(float(target.value), config)]
     return (*dict.fromkeys(overrides), *chain)
 
 
-def change_overrides(change: Change, knobs: TrainerConfig, together: Sequence[Change]) -> Sequence[str]:
+def change_overrides(change: Change, config: TrainerConfig, changes: Sequence[Change]) -> Sequence[str]:
+    """Return the overrides of one change."""
     value = change.value
-    words: Mapping[str, Callable[[], Sequence[str]]] = {
-        "updates": lambda: _updates(int(value), _prompts(knobs, together), knobs),
+    renderers: Mapping[str, Callable[[], Sequence[str]]] = {
+        "updates": lambda: update_overrides(int(value), wanted_prompts(config, changes), config),
         "kl": lambda: (f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef={value:g}"),
-        "correct_mismatch": lambda: _correction() if value else ("algorithm.rollout_correction.rollout_is=null",),
-        "dynamic_sampling": lambda: filter_overrides(knobs) if value else ("algorithm.filter_groups.enable=False",),
-        "chain": lambda: recipe_overrides(str(value), knobs),
-        "entropy_target": lambda: (*chain_overrides(CHAIN, knobs), *_no_bonus(knobs)),
+        "correct_mismatch": lambda: (
+            correction_overrides() if value else ("algorithm.rollout_correction.rollout_is=null",)
+        ),
+        "dynamic_sampling": lambda: filter_overrides(config) if value else ("algorithm.filter_groups.enable=False",),
+        "chain": lambda: recipe_overrides(str(value), config),
+        "entropy_target": lambda: (
+            *chain_overrides(CHAIN, config),
+            *((f"{ACTOR}.entropy_coeff=0",) if config.entropy_bonus else ()),
+        ),
         "logs_rollouts": lambda: (f"trainer.rollout_data_dir={'rollouts' if value is True else value or 'null'}",),
-        "max_completion_length": lambda: _longest(int(value), knobs),
-        "length_penalty": lambda: penalty_overrides(knobs) if value else (),
-        "covariance_share": lambda: (f"{LOSS}.{knobs.loss}_ratio={_hydra(value)}",) if knobs.covariance else (),
+        "max_completion_length": lambda: length_overrides(int(value), config),
+        "length_penalty": lambda: penalty_overrides(config) if value else (),
+        "covariance_share": lambda: (f"{LOSS}.{config.loss}_ratio={render_value(value)}",) if config.covariance else (),
         "top_k": lambda: (f"{ROLLOUT}.top_k={value or -1}",),
-        "repetition_penalty": lambda: (f"++{ROLLOUT}.repetition_penalty={_hydra(value)}",),
+        "repetition_penalty": lambda: (f"++{ROLLOUT}.repetition_penalty={render_value(value)}",),
     }
-    if change.setting in words:
-        return words[change.setting]()
-    return (f"{FIELDS[change.setting]}={_hydra(value)}",) if change.setting in PLAIN else ()
+    if change.setting in renderers:
+        return renderers[change.setting]()
+    return (f"{VERL_FIELDS[change.setting]}={render_value(value)}",) if change.setting in SAME_VALUE_SETTINGS else ()
 
 
-def _hydra(value: Any) -> str:
+def render_value(value: Any) -> str:
+    """Return a value as Hydra reads it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _prompts(knobs: TrainerConfig, together: Sequence[Change]) -> int | None:
-    wanted = next((change.value for change in together if change.setting == "prompts"), knobs.prompts)
+def wanted_prompts(config: TrainerConfig, changes: Sequence[Change]) -> int | None:
+    """Return the prompts per generation after the changes."""
+    wanted = next((change.value for change in changes if change.setting == "prompts"), config.prompts)
     return None if wanted is None else int(wanted)
 
 
-def _updates(wanted: int, prompts: int | None, knobs: TrainerConfig) -> tuple[str, ...]:
-    """Cut a generation into about as many mini-batches, all of one size; where it is too small, go over it several times."""
-    sizes = [size for size in range(1, min((prompts or 0) // max(wanted, 1), MOST) + 1) if (prompts or 0) % size == 0]
-    once = (f"{ACTOR}.ppo_epochs=1",) if "ppo_epochs" in knobs.user_settings.get("updates", "") else ()
+def update_overrides(wanted: int, prompts: int | None, config: TrainerConfig) -> tuple[str, ...]:
+    """Split a generation into about as many equal mini-batches; if it is too small, iterate over it several times."""
+    sizes = [
+        size
+        for size in range(1, min((prompts or 0) // max(wanted, 1), MAX_MINI_BATCH) + 1)
+        if (prompts or 0) % size == 0
+    ]
+    once = (f"{ACTOR}.ppo_epochs=1",) if "ppo_epochs" in config.user_settings.get("updates", "") else ()
     return (f"{ACTOR}.ppo_mini_batch_size={sizes[-1]}", *once) if sizes else (f"{ACTOR}.ppo_epochs={wanted}",)
 
 
-def _correction() -> tuple[str, ...]:
+def correction_overrides() -> tuple[str, ...]:
+    """Switch on importance weights for the mismatch between sampler and trainer."""
     return (
         f"{ROLLOUT}.calculate_log_probs=True",
         "algorithm.rollout_correction.rollout_is=token",
@@ -70,46 +90,48 @@ def _correction() -> tuple[str, ...]:
     )
 
 
-def filter_overrides(knobs: TrainerConfig) -> tuple[str, ...]:
-    if knobs.shaped_reward:
+def filter_overrides(config: TrainerConfig) -> tuple[str, ...]:
+    """Switch on dynamic sampling of groups."""
+    if config.shaped_reward:
         return (
             "algorithm.filter_groups.enable=True",
             "algorithm.filter_groups.metric=acc",
-            "# the reward function must return acc beside score: with a shaped reward hardly any group is flat",
+            "# the reward function must return acc along with score: with a shaped reward hardly any group is flat",
         )
     return ("algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=reward")
 
 
-def _longest(wanted: int, knobs: TrainerConfig) -> tuple[str, ...]:
-    room = wanted + (knobs.max_prompt_length or 0)
-    more = (f"{ROLLOUT}.max_model_len={room}",) if knobs.context is not None and knobs.context < room else ()
+def length_overrides(wanted: int, config: TrainerConfig) -> tuple[str, ...]:
+    """Set the maximum response length, and the context of the engine if it is too small."""
+    room = wanted + (config.max_prompt_length or 0)
+    more = (f"{ROLLOUT}.max_model_len={room}",) if config.context is not None and config.context < room else ()
     return (f"data.max_response_length={wanted}", *more)
 
 
-def penalty_overrides(knobs: TrainerConfig) -> tuple[str, ...]:
-    """Let verl's dapo manager score responses, which alone reads a penalty for length; with DAPO's, where none is set up."""
+def penalty_overrides(config: TrainerConfig) -> tuple[str, ...]:
+    """Use verl's dapo reward manager, the only one with a length penalty; with DAPO's penalty if none is set."""
     manager = "reward.reward_manager.name=dapo"
-    if knobs.length_penalty is not None or knobs.max_completion_length is None:
+    if config.length_penalty is not None or config.max_completion_length is None:
         return (manager,)
     place = "++reward.reward_kwargs"
-    numbers = {"enable": True, "len": max(1, knobs.max_completion_length // 4), "penalty_factor": 1.0, "log": False}
+    numbers = {"enable": True, "len": max(1, config.max_completion_length // 4), "penalty_factor": 1.0, "log": False}
     lines = [f"{place}.overlong_buffer_cfg.{name}={value}" for name, value in numbers.items()]
-    return (manager, *lines, f"{place}.max_resp_len={knobs.max_completion_length}")
+    return (manager, *lines, f"{place}.max_resp_len={config.max_completion_length}")
 
 
-def recipe_overrides(recipe: str, knobs: TrainerConfig) -> tuple[str, ...]:
-    """Use verl's own loss where it has the same, with the paper's numbers; but it cannot rank a micro-batch of one response."""
-    if recipe in COVARIANCES and knobs.micro_batch != 1:
+def recipe_overrides(recipe: str, config: TrainerConfig) -> tuple[str, ...]:
+    """Use verl's own loss if it has the same, with the paper's numbers; but it cannot rank a micro-batch of one."""
+    if recipe in COVARIANCE_LOSSES and config.micro_batch != 1:
         numbers = {
             "kl_cov": (f"{LOSS}.kl_cov_ratio=0.002", f"{LOSS}.ppo_kl_coef=1.0"),
             "clip_cov": (f"{ACTOR}.clip_ratio_low=1.0", f"{ACTOR}.clip_ratio_high=1.0"),
         }
         return (f"{LOSS}.loss_mode={recipe}", *numbers[recipe])
-    return chain_overrides(recipe, knobs)
+    return chain_overrides(recipe, config)
 
 
-def chain_overrides(chain: str, knobs: TrainerConfig) -> tuple[str, ...]:
-    """Run a chain under our trainer, with verl's own clips and averaging where the chain expects them."""
+def chain_overrides(chain: str, config: TrainerConfig) -> tuple[str, ...]:
+    """Run a chain with our trainer, with verl's clips and averaging at the values the chain expects."""
     lines = [
         f"{LOSS}._target_=breadth.adapters.verl.loss.BreadthLoss",
         f"+{LOSS}.chain={chain}",
@@ -117,25 +139,23 @@ def chain_overrides(chain: str, knobs: TrainerConfig) -> tuple[str, ...]:
         "trainer.v1.trainer_mode=breadth",
         f"{ACTOR}.calculate_entropy=True",
     ]
-    lines += ["algorithm.adv_estimator=grpo"] if knobs.estimator == "gae" and chain != CHAIN else []
-    lines += [f"{FIELDS[knob]}=0.2" for knob in ("clip_low", "clip_high") if getattr(knobs, knob) not in (None, 0.2)]
-    lines += [f"{ACTOR}.clip_ratio_c=3.0"] if knobs.dual_clip not in (None, 3.0) else []
-    lines += [f"{ACTOR}.loss_agg_mode=token-mean"] if knobs.aggregation not in (None, "token-mean") else []
+    lines += ["algorithm.adv_estimator=grpo"] if config.estimator == "gae" and chain != CHAIN else []
+    lines += [
+        f"{VERL_FIELDS[field]}=0.2" for field in ("clip_low", "clip_high") if getattr(config, field) not in (None, 0.2)
+    ]
+    lines += [f"{ACTOR}.clip_ratio_c=3.0"] if config.dual_clip not in (None, 3.0) else []
+    lines += [f"{ACTOR}.loss_agg_mode=token-mean"] if config.aggregation not in (None, "token-mean") else []
     return tuple(lines)
 
 
-def _no_bonus(knobs: TrainerConfig) -> tuple[str, ...]:
-    return (f"{ACTOR}.entropy_coeff=0",) if knobs.entropy_bonus else ()
-
-
-def target_chain(target: float, knobs: TrainerConfig) -> list[str]:
-    """Return the chain that holds entropy at a target, with the user's own clip."""
+def target_chain(target: float, config: TrainerConfig) -> list[str]:
+    """Return the chain that keeps entropy at a target, with the user's own clip."""
     clip = [
         f"{name} = {value:g}"
-        for name, value in (("low", knobs.clip_low), ("high", knobs.clip_high))
+        for name, value in (("low", config.clip_low), ("high", config.clip_high))
         if value is not None
     ]
-    grouped = knobs.estimator is None or knobs.estimator in GROUPED
+    grouped = config.estimator is None or config.estimator in GROUP_ESTIMATORS
     tables = [
         *([['kind = "group-advantage"']] if grouped else []),
         ['kind = "clipped-policy"', *clip],

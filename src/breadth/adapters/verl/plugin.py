@@ -1,8 +1,7 @@
-"""What verl loads through the entry-point group ``verl.plugins``: importing this module puts our hooks where verl looks for them.
+"""What verl loads through the entry-point group ``verl.plugins``: importing this module installs our hooks.
 
 verl imports what an entry point names, in every process, at the end of ``import verl``, and calls nothing. So this file
-imports neither torch nor verl: it leaves word, and each hook is put in place when the module of verl it belongs to is
-imported.
+imports neither torch nor verl. Each hook runs when the module of verl it belongs to is imported.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ HOOKS: dict[str, Callable[[], None]] = {
     "verl.trainer.ppo.core_algos": register_loss,
     "verl.trainer.ppo.v1": register_trainers,
 }
-"""Module of verl -> what to do once it is imported."""
+"""Module of verl -> hook to run once it is imported."""
 
 
 def install_hooks() -> None:
-    """Put each hook in place now where its module is already imported, and otherwise as soon as it is."""
+    """Run each hook now if its module is already imported, otherwise as soon as it is."""
     for module, hook in HOOKS.items():
         if module in sys.modules:
             hook()
@@ -33,7 +32,7 @@ def install_hooks() -> None:
 
 
 class _ImportWatcher(MetaPathFinder):
-    """Waits for one module and runs its hook right after it; an error of the hook fails that import, loudly."""
+    """Waits for the import of one module and runs its hook afterwards; an error of the hook fails the import."""
 
     def __init__(self, module: str, hook: Callable[[], None]) -> None:
         self.module, self.hook = module, hook
@@ -52,7 +51,7 @@ class _ImportWatcher(MetaPathFinder):
 
 
 class _HookLoader(Loader):
-    """A module's own loader, and the hook after it."""
+    """A module's own loader, followed by the hook."""
 
     def __init__(self, own: Loader, watch: _ImportWatcher) -> None:
         self.own, self.watch = own, watch
@@ -62,7 +61,7 @@ class _HookLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self.own.exec_module(module)
-        sys.meta_path.remove(self.watch)  # only now: an import that failed may be tried again
+        sys.meta_path.remove(self.watch)  # only now: a failed import may be retried
         self.watch.hook()
 
 

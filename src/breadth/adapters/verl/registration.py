@@ -1,4 +1,4 @@
-"""The names under which verl finds our hooks, and their entry into verl's registries."""
+"""The names under which verl finds our hooks, and their registration in verl."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ PLUGIN_GROUP = "verl.plugins"
 LOSS_MODE = "breadth"
 """Name of the policy loss: ``actor_rollout_ref.actor.policy_loss.loss_mode=breadth``."""
 LOSS_SETTINGS_PATH = "actor_rollout_ref.actor.policy_loss"
-"""Where these settings stand in verl's configuration."""
+"""Path of these settings in verl's configuration."""
 TRAINER_MODES = ("breadth", "breadth_colocate_async")
 """Names of the trainers (``trainer.v1.trainer_mode=breadth``): verl's ``sync`` and ``colocate_async`` with a chain."""
 
 
 def call_policy_loss(**arguments: Any) -> Any:
-    """Run the chain's loss stage; what stands in verl's registry, so that the registry holds no torch until it is used."""
+    """Run the chain's loss stage. verl's registry contains this function, so registering does not import torch."""
     return import_module("breadth.adapters.verl.loss").policy_loss(**arguments)
 
 
 def register_loss() -> None:
-    """Put the policy loss into verl's registry."""
+    """Add the policy loss to verl's registry."""
     import_module("verl.trainer.ppo.core_algos").register_policy_loss(LOSS_MODE)(call_policy_loss)
 
 
 def register_trainers() -> None:
-    """Put the trainers into verl's registry; their module does so itself."""
+    """Add the trainers to verl's registry; importing their module does so."""
     import_module("breadth.adapters.verl.trainer")

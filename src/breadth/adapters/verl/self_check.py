@@ -1,12 +1,11 @@
-"""Our chains inside verl: what to switch on, and the check that it is on.
+"""Check that our hooks are installed in verl, and show what a chain needs to be switched on.
 
-verl logs a plug-in that failed to load at DEBUG only, so nobody sees it. `self_check` looks, and says which hook is
-missing and why::
+verl logs a plug-in that failed to load at DEBUG only. `self_check` reports which hook is missing and why::
 
     python -m breadth.adapters.verl.self_check chain.toml
 
-Two hooks. The trainer (``trainer.v1.trainer_mode=breadth``) runs whole chains: the credit stage where verl computes
-advantages, the loss stage in verl's workers with entropy, rows and step boundaries. The policy loss alone
+There are two hooks. The trainer (``trainer.v1.trainer_mode=breadth``) runs whole chains: the credit stage where verl
+computes advantages, the loss stage in verl's workers with entropy, rows and step boundaries. The policy loss alone
 (``loss_mode=breadth`` under verl's own trainers) runs chains whose mechanisms keep no state and read nothing but
 log-probs and advantages.
 """
@@ -61,7 +60,7 @@ TRAINER_SIGNATURES = {
 
 
 def self_check(*, trainer: bool = True) -> tuple[str, ...]:
-    """Look whether verl has our hooks and the places they hang on; returns what is in place, raises on the first thing that is not.
+    """Check that verl has our hooks and the functions they use; return what is in place, raise on the first problem.
 
     ``trainer=False`` leaves out the trainer, for machines where only verl's workers can be imported.
     """
@@ -73,7 +72,7 @@ def self_check(*, trainer: bool = True) -> tuple[str, ...]:
 
 
 def explain_chain(chain: Chain) -> tuple[str, ...]:
-    """Say which hook can run a chain, and what to add to verl's command; raises when neither can."""
+    """Return which hooks can run a chain and what to add to verl's command; raise if none can."""
     refuse_unsupported(chain)
     settings = " ".join(
         [f"{LOSS_SETTINGS_PATH}._target_={LOSS_TARGET} +{LOSS_SETTINGS_PATH}.chain=<it>", *required_overrides(chain)]
@@ -87,7 +86,7 @@ def explain_chain(chain: Chain) -> tuple[str, ...]:
 
 
 def required_overrides(chain: Chain) -> Iterator[str]:
-    """Yield what a chain asks of verl's configuration."""
+    """Yield the overrides a chain needs in verl's configuration."""
     if not chain.mechanisms_of(Stage.LOSS):
         return
     yield f"{LOSS_SETTINGS_PATH}.loss_mode={LOSS_MODE}"
@@ -102,6 +101,7 @@ def required_overrides(chain: Chain) -> Iterator[str]:
 
 
 def check_plugin() -> str:
+    """Check that verl finds our entry point."""
     found = [entry for entry in metadata.entry_points(group=PLUGIN_GROUP) if entry.value == plugin.__name__]
     if not found:
         raise MechanismError(
@@ -120,6 +120,7 @@ def check_plugin() -> str:
 
 
 def check_registered_loss() -> str:
+    """Check that verl's policy loss is ours."""
     registered = import_module("verl.trainer.ppo.core_algos").POLICY_LOSS_REGISTRY.get(LOSS_MODE)
     if registered is not call_policy_loss:
         held = "nothing" if registered is None else f"{registered.__module__}.{registered.__qualname__}"
@@ -131,6 +132,7 @@ def check_registered_loss() -> str:
 
 
 def check_registered_trainers() -> str:
+    """Check that verl knows our trainers."""
     table = import_or_refuse("verl.trainer.ppo.v1.trainer_base").TRAINER_REGISTRY
     missing = [mode for mode in TRAINER_MODES if not getattr(table.get(mode), "__module__", "").startswith("breadth.")]
     if missing:
@@ -142,6 +144,7 @@ def check_registered_trainers() -> str:
 
 
 def check_signatures(seams: dict[str, tuple[str, ...]]) -> str:
+    """Check that functions of verl still have the parameters we rely on."""
     for place, wanted in seams.items():
         module, path = place.split(":")
         held = import_or_refuse(module)
@@ -157,6 +160,7 @@ def check_signatures(seams: dict[str, tuple[str, ...]]) -> str:
 
 
 def import_or_refuse(module: str) -> Any:
+    """Import a module of verl, or raise with the remedy."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -167,7 +171,7 @@ def import_or_refuse(module: str) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the hooks, and the chain in the file named; returns the exit status."""
+    """Check the hooks, and the chain in the given file; return the exit status."""
     try:
         lines = list(self_check())
         lines += explain_chain(load_chain(arguments[0])) if arguments else ()
@@ -178,7 +182,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-plugin.install_hooks()  # whoever imports this module wants the hooks, entry point or not
+plugin.install_hooks()  # importing this module installs the hooks, even without the entry point
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

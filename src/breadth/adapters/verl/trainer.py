@@ -1,6 +1,6 @@
 """verl's trainers with a chain: the credit stage where verl computes advantages, the loss stage in verl's workers.
 
-Select one with ``trainer.v1.trainer_mode=breadth``; the chain stands in the policy-loss settings (see
+Select one with ``trainer.v1.trainer_mode=breadth``; the policy-loss settings name the chain (see
 `breadth.adapters.verl.loss`).
 """
 
@@ -29,10 +29,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class ChainMixin:
-    """Put a chain into one of verl's trainers; goes before it in the bases."""
+    """Adds a chain to one of verl's trainers; comes before it in the bases."""
 
     verl_mode: str
-    """verl's name of the trainer underneath: verl asks for it by name in several places."""
+    """verl's name of the trainer underneath: verl uses it in several places."""
 
     def __init__(self, config: Any) -> None:
         chain = chain_from_settings(config.actor_rollout_ref.actor.policy_loss)
@@ -58,7 +58,7 @@ class ChainMixin:
                 mapping[role] = verl_trainer.ray.remote(ChainWorker)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Let verl score the batch, then give the rollouts the chain's advantages."""
+        """Let verl score the batch, then set the chain's advantages."""
         batch = super()._compute_advantage(batch, metrics)  # type: ignore[misc]  # the trainer underneath
         config: Any = self.config  # type: ignore[attr-defined]
         stage = CreditStage(
@@ -79,7 +79,7 @@ class ChainMixin:
         return batch
 
     def _save_checkpoint(self) -> None:
-        """Write the chain's state first: verl's last act is to declare the checkpoint complete."""
+        """Write the chain's state first: verl marks the checkpoint as complete at the end."""
         workers: Any = self.actor_rollout_wg  # type: ignore[attr-defined]
         states = {"credit": self.credit_objective.state(), "loss": workers.chain_state()[0]}
         save_states(self._step_folder(), {stage: state for stage, state in states.items() if state is not None})

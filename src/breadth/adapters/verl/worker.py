@@ -1,4 +1,4 @@
-"""verl's actor worker with a chain's loss stage: begins and ends the chain's step where verl's optimizer step begins and ends."""
+"""verl's actor worker with a chain's loss stage: the chain's steps begin and end with verl's optimizer steps."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class ChainActor(TrainingWorker):  # type: ignore[misc]  # verl is untyped
     """verl's training worker, with the loss stage around each of its optimizer steps."""
 
     stage: LossStage | None = None
-    """The chain's loss stage; None until it is attached, and then verl's worker is as it was."""
+    """The chain's loss stage; without one (None) the worker behaves as verl's own."""
 
     def attach(self, loss: Any) -> Any:
-        """Take the chain from the settings of verl's worker loss; returns the loss to train with, which is verl's own with more at hand."""
+        """Read the chain from the settings of verl's worker loss; return verl's loss with the stage attached."""
         if not isinstance(loss, partial) or loss.func is not ppo_loss:
             raise MechanismError(
                 "verl's worker trains with another loss than ppo_loss, which alone calls a policy loss.",
-                "Switch off what replaces it (distillation), or use a chain of the credit stage only.",
+                "Switch off what replaces it (distillation), or use only the credit stage.",
             )
         config = loss.keywords["config"]
         self.stage = LossStage(chain_from_settings(config.policy_loss), count_replicas(self.engine))
-        fed = partial(stage_loss, config=config, stage=self.stage)
-        self.set_loss_fn(fed)
-        return fed
+        loss_fn = partial(stage_loss, config=config, stage=self.stage)
+        self.set_loss_fn(loss_fn)
+        return loss_fn
 
     def train_mini_batch(self, data: Any) -> Any:
         """Take all optimizer steps of one generation."""
@@ -72,6 +72,6 @@ class ChainWorker(ActorRolloutRefWorker):  # type: ignore[misc]  # verl is untyp
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]  # verl is untyped
     def restore_chain(self, state: Mapping[str, Any] | None) -> None:
-        """Go on from a checkpoint's state of the loss stage."""
+        """Resume from a checkpoint's state of the loss stage."""
         if self.actor.stage is not None:
             resume_objective(self.actor.stage.objective, state)

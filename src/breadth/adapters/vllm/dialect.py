@@ -73,9 +73,9 @@ class VllmDialect(ServerDialect):
         """Return the field that caps thinking."""
         return {"thinking_token_budget": tokens}
 
-    def prompt_fields(self, draw: SampleRequest) -> dict[str, Any]:
+    def prompt_fields(self, request: SampleRequest) -> dict[str, Any]:
         """Return the prompt, with the beginning of the reply as a last message that is left open."""
-        if isinstance(draw.prompt, str) or not draw.prefix:
-            return super().prompt_fields(draw)
-        messages = [*(dict(message) for message in draw.prompt), {"role": "assistant", "content": draw.prefix}]
+        if isinstance(request.prompt, str) or not request.prefix:
+            return super().prompt_fields(request)
+        messages = [*(dict(message) for message in request.prompt), {"role": "assistant", "content": request.prefix}]
         return {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}

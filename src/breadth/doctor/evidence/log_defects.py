@@ -1,4 +1,4 @@
-"""Where a log was put together: restarts, other files, steps that are missing; and how a metric differs on the two sides."""
+"""Defects of a log: jumps at restarts, gaps, two writers in one file, NaN, and entropies summed over a sequence."""
 
 from __future__ import annotations
 
@@ -18,59 +18,62 @@ from breadth.runs.outcomes import rollout_steps
 from breadth.runs.reader import MetricSeries, Run
 
 _AT_ONCE = 0.75
-# Share of a jump that the first point behind a seam must have made: that point was drawn by the checkpoint's own
+# Share of a jump that the first point after a restart must have made: that point comes from the checkpoint's own
 # policy, before any update.
 
 
 @dataclass(frozen=True)
 class Discontinuity:
-    """A step from which on the log comes from another start of the run or from another file, or before which steps are missing."""
+    """A step at which the log continues from another start or another file, or after missing steps."""
 
     step: int
-    """First step behind it."""
+    """First step after it."""
     before: float
     """Median of the metric's last points before it."""
     factor: Interval
-    """What the metric is multiplied by there, beyond what its trend explains."""
+    """Factor by which the metric changes there, beyond its trend."""
     p_value: float
-    """How often noise would show such a jump somewhere in the series."""
+    """Probability of such a jump somewhere in the series by noise alone."""
     missing: int
     """Steps that are missing before it; 0 at a restart."""
     stride: int
-    """Steps from one point to the next, as a rule."""
+    """Usual number of steps between points."""
     logged_twice: int
     """Steps that both sides logged."""
     overlap_ratio: float | None
-    """Median of the later value over the earlier one at those steps; None where there are none."""
+    """Median of the later over the earlier value at those steps; None where there are none."""
 
     @property
     def first_is_untrained(self) -> bool:
-        """Whether no update lies between the checkpoint and the first point behind the seam."""
+        """Whether no update lies between the checkpoint and the first point after it."""
         return not self.missing and self.stride <= 1
 
 
 def restart_steps(run: Run, name: str) -> tuple[int, ...]:
-    """Return the steps at which the values of a metric begin to come from another start or file; none where that is so all the time."""
+    """Return the steps at which a metric's values start to come from another start or file.
+
+    None are returned where that happens all the time.
+    """
     order = [order for order, _ in newest_values(run, name).values()]
     steps = list(newest_values(run, name))
     found = tuple(step for step, before, here in zip(steps[1:], order, order[1:], strict=False) if before != here)
-    # More seams than jumps could be told apart are rows printed twice, not restarts.
+    # More restarts than jumps can be separated: rows printed twice, not restarts.
     return found if len(found) * 2 * MIN_SIDE_POINTS <= len(steps) else ()
 
 
 def missing_steps(series: MetricSeries) -> dict[int, int]:
-    """Return the steps before which others are missing, with how many: more than one point where points come at even distances."""
+    """Return the steps that follow a gap, with its size: more than one point where points are evenly spaced."""
     ahead = np.diff(series.steps)
     usual = float(np.median(ahead)) if len(ahead) else 0.0
     return {int(series.steps[place + 1]): int(ahead[place] - usual) for place in np.flatnonzero(ahead > 2 * usual)}
 
 
 def jump_at_restart(run: Run, series: MetricSeries) -> Discontinuity | None:
-    """Return the largest jump of a positive metric that stands exactly at a seam and was made at once; None where there is none.
+    """Return the largest jump of a positive metric exactly at a restart or gap; None where there is none.
 
-    Judged on the logarithm. No update lies between a checkpoint and the first point behind a restart, so a policy
-    cannot have changed there. Over a hole it can; there a jump counts that is more than twice what the series' slope
-    makes of the missing steps.
+    Tested on the logarithm. No update lies between a checkpoint and the first point after a restart, so the policy
+    cannot have changed there. Over a gap it can: there a jump counts only if it is more than twice what the slope
+    predicts for the missing steps.
     """
     steps, values = series.steps[series.values > 0], series.values[series.values > 0]
     places = missing_steps(series) | dict.fromkeys(restart_steps(run, series.name), 0)
@@ -79,14 +82,14 @@ def jump_at_restart(run: Run, series: MetricSeries) -> Discontinuity | None:
     logs = MetricSeries(series.name, steps, np.log(values))
     jumps = find_change_points(steps, logs.values).jumps
     found = [
-        (step, one)
+        (step, jump)
         for step, hole in places.items()
-        for one in jumps
-        if is_made_at(logs, step, one) and (not hole or abs(one.size.value) > 2 * slope_around(logs, step) * hole)
+        for jump in jumps
+        if is_made_at(logs, step, jump) and (not hole or abs(jump.size.value) > 2 * slope_around(logs, step) * hole)
     ]
     if not found:
         return None
-    step, jump = max(found, key=lambda one: (places[one[0]] == 0, abs(one[1].size.value)))
+    step, jump = max(found, key=lambda pair: (places[pair[0]] == 0, abs(pair[1].size.value)))
     twice = overlap_ratios(run, series.name)
     return Discontinuity(
         step,
@@ -106,16 +109,16 @@ def jumps_near(series: MetricSeries, step: int) -> bool:
         return False
     place = int(np.searchsorted(series.steps, step))
     jumps = find_change_points(series.steps, series.values).jumps
-    return any(abs(int(np.searchsorted(series.steps, one.step)) - place) <= MIN_SIDE_POINTS // 2 for one in jumps)
+    return any(abs(int(np.searchsorted(series.steps, jump.step)) - place) <= MIN_SIDE_POINTS // 2 for jump in jumps)
 
 
-def remove_jump(series: MetricSeries, seam: Discontinuity) -> FloatArray:
-    """Return the values with what lies behind a seam scaled so that the level goes on where it was."""
-    return np.where(series.steps < seam.step, series.values, series.values / seam.factor.value)
+def remove_jump(series: MetricSeries, discontinuity: Discontinuity) -> FloatArray:
+    """Return the values with everything after a discontinuity scaled back to the level before it."""
+    return np.where(series.steps < discontinuity.step, series.values, series.values / discontinuity.factor.value)
 
 
 def is_made_at(logs: MetricSeries, step: int, jump: ChangePoint) -> bool:
-    """Say whether a jump stands at a step, give or take a point that noise moves it by, and the first point has made most of it."""
+    """Say whether a jump is at a step, within one point, and its first point makes most of it."""
     place = int(np.searchsorted(logs.steps, step))
     if abs(place - int(np.searchsorted(logs.steps, jump.step))) > 1 or not 0 < place < len(logs):
         return False
@@ -124,19 +127,19 @@ def is_made_at(logs: MetricSeries, step: int, jump: ChangePoint) -> bool:
 
 
 def exponentiate(logs: Interval) -> Interval:
-    """Return the factor that a difference of logarithms is."""
+    """Turn a difference of logarithms into a factor."""
     return Interval(math.exp(logs.value), math.exp(logs.low), math.exp(logs.high), logs.level, logs.method)
 
 
 def slope_around(logs: MetricSeries, step: int) -> float:
-    """Return the larger change a step on either side; infinite where one of them is too short to tell."""
+    """Return the steeper slope of the two sides; infinite where one is too short for a slope."""
     sides = [logs.steps < step, logs.steps >= step]
     slopes = [robust_slope(logs.steps[side], logs.values[side]).interval().value for side in sides]
     return max(math.inf if math.isnan(slope) else abs(slope) for slope in slopes)
 
 
 def newest_values(run: Run, name: str) -> dict[int, tuple[tuple[int, int], float]]:
-    """Return for each step where its value comes from (file, start) and the value, in order of steps, as `gather` chooses."""
+    """Return for each step the source (file, start) and value, in order of steps, newest source first."""
     found: dict[int, tuple[tuple[int, int], float]] = {}
     for order, step, value in logged_rows(run, name):
         if step not in found or order >= found[step][0]:
@@ -145,7 +148,7 @@ def newest_values(run: Run, name: str) -> dict[int, tuple[tuple[int, int], float
 
 
 def overlap_ratios(run: Run, name: str) -> FloatArray:
-    """Return the newest over the next older value at the steps that two starts have logged."""
+    """Return newest over next older value at the steps that two starts have logged."""
     newest, ratios = newest_values(run, name), []
     older: dict[int, tuple[tuple[int, int], float]] = {}
     for order, step, value in logged_rows(run, name):
@@ -162,21 +165,21 @@ def logged_rows(run: Run, name: str) -> list[tuple[tuple[int, int], int, float]]
 
 
 MIN_LEVEL_GAP = 4.0
-"""How many times the two values of a step must differ by what neighbouring steps of one level do, both as medians.
+"""Least ratio of the gap between a step's two values to the change between neighbouring steps, by medians.
 
-Two draws of the same
-noise differ by 1.4 times as much, whatever its size (the mean distance of two normal draws over that of neighbouring
-minima)."""
+Two samples of the same noise differ by 1.4 times as much, whatever its size (the mean distance of two normal samples
+over that of neighbouring minima).
+"""
 MIN_RELATIVE_GAP = 0.1
-"""Share by which they must differ at all: the change that matters in `breadth.measure.trends`."""
+"""Relative difference they must have at all: the relevant change of `breadth.measure.trends`."""
 
 
 @dataclass(frozen=True)
 class InterleavedWriters:
-    """A metric that has two values at the same steps."""
+    """A metric with two values at the same steps."""
 
     steps: int
-    """Steps that stand twice."""
+    """Steps that occur twice."""
     low: float
     """Median of the lower values."""
     high: float
@@ -184,7 +187,10 @@ class InterleavedWriters:
 
 
 def find_interleaved_writers(run: Run, name: str) -> InterleavedWriters | None:
-    """Return the two levels of a positive metric; None where steps stand once, or twice because a restart went over them again."""
+    """Return the two levels of a positive metric that two processes log into one file.
+
+    None where steps occur once, or twice because a restart repeated them.
+    """
     values: dict[int, list[float]] = defaultdict(list)
     starts: dict[int, set[int]] = defaultdict(set)
     for point in run.points:
@@ -208,12 +214,12 @@ def find_interleaved_writers(run: Run, name: str) -> InterleavedWriters | None:
 
 
 ESSENTIAL_METRICS = ("loss", "grad_norm", "entropy", "reward")
-"""Metrics that every step has: where they are no numbers, the step was none."""
+"""Metrics that every step has: where they are NaN, the step failed."""
 
 
 @dataclass(frozen=True)
 class NanRun:
-    """Steps in a row at which a metric is no number."""
+    """Consecutive points at which a metric is NaN or infinite."""
 
     name: str
     """Our name of the metric."""
@@ -224,24 +230,28 @@ class NanRun:
     points: int
     """Points of the log inside it."""
     to_the_end: bool
-    """Whether no number comes after it."""
+    """Whether no finite value follows."""
 
 
 def nan_runs(evidence: Evidence) -> list[NanRun]:
-    """Return the longest stretch of each vital metric, of eight points or more: those that reach to the end first, then the longest."""
+    """Return the longest run of each essential metric, of eight points or more.
+
+    Those that reach the end come first, then the longest. A long run is a broken run, a single point an overflow that
+    passed.
+    """
     if evidence.run is None:
         return []
     found = [
-        one
+        nan_run
         for name in ESSENTIAL_METRICS
-        for one in longest_nan_run(evidence.run.series(name))
-        if one.points >= MIN_POINTS
+        for nan_run in longest_nan_run(evidence.run.series(name))
+        if nan_run.points >= MIN_POINTS
     ]
-    return sorted(found, key=lambda one: (not one.to_the_end, -one.points))
+    return sorted(found, key=lambda nan_run: (not nan_run.to_the_end, -nan_run.points))
 
 
 def longest_nan_run(series: MetricSeries) -> Iterator[NanRun]:
-    """Yield the stretch at the end, or else the longest; nothing where no number was ever logged: from that, nothing can be told."""
+    """Yield the run at the end, or else the longest; nothing where no finite value was ever logged."""
     odd = ~np.isfinite(series.values)
     if not odd.any() or odd.all():
         return
@@ -253,31 +263,31 @@ def longest_nan_run(series: MetricSeries) -> Iterator[NanRun]:
 
 
 _NEAR = 0.25
-# How far from 1 the whole interval of the exponent may lie: a sum over a sequence has exactly 1; prompts that draw long
+# How far from 1 the whole interval of the exponent may lie: a sum over a sequence has exactly 1; prompts with long
 # and unsure
-# answers alike make a mean over tokens go with length too, but less than in proportion.
+# answers make a mean over tokens grow with length too, but less than in proportion.
 
 
 @dataclass(frozen=True)
 class LengthScaling:
-    """Entropy beside the mean length of the same steps."""
+    """How logged entropy scales with the mean length of the same steps."""
 
     exponent: Interval
-    """Of entropy in length, from one step to the next: 1 for a sum over a sequence, near 0 for a mean over tokens."""
+    """Exponent of entropy in length between steps: 1 for a sum over a sequence, near 0 for a mean over tokens."""
     trend: Trend
-    """Entropy over length: where it started and where it is."""
+    """Trend of entropy over length."""
 
     @property
     def is_proportional(self) -> bool:
-        """Whether entropy is in proportion to length, for sure."""
+        """Whether entropy is surely in proportion to length."""
         return self.exponent.low > 1 - _NEAR and self.exponent.high < 1 + _NEAR
 
 
 def length_scaling(evidence: Evidence) -> LengthScaling | None:
-    """Compare entropy with the mean length; None where one of them is logged at fewer than eight common steps, or length never moves.
+    """Compare entropy with the mean length; None with fewer than eight common steps, or a constant length.
 
-    The exponent is read from the differences of neighbouring steps, where a common trend, such as a true collapse of
-    both, leaves nothing.
+    The exponent comes from differences of neighbouring steps, which remove a common trend such as a true collapse of
+    both.
     """
     entropy, length = evidence.series("entropy"), evidence.series("length")
     if entropy is None or length is None:
@@ -300,12 +310,10 @@ def length_scaling(evidence: Evidence) -> LengthScaling | None:
 
 
 MAX_TOKEN_STEPS = 64
-"""Steps that are read, spread over the run: enough for a trend, and little enough that a million rollouts take seconds.
-"""
+"""Steps that are read, spread over the run: enough for a trend, few enough that a million rollouts take seconds."""
 MAX_TOKENS_READ = 50_000_000
-"""Tokens that are read in all (200 MB); steps are left out, never rollouts of a step, whose mean was logged over all of
-them.
-"""
+"""Tokens that are read in all (200 MB). Steps are left out, never rollouts of a step: the logged mean is over all of
+them."""
 _COUNTED = """CASE WHEN mask IS NULL OR len(mask) <> len(entropy) THEN list_sum(entropy)
               ELSE list_inner_product(entropy, mask::FLOAT[]) END"""
 _TOKENS = "CASE WHEN mask IS NULL OR len(mask) <> len(entropy) THEN len(entropy) ELSE list_sum(mask::FLOAT[]) END"
@@ -313,12 +321,12 @@ _TOKENS = "CASE WHEN mask IS NULL OR len(mask) <> len(entropy) THEN len(entropy)
 
 @dataclass(frozen=True, eq=False)
 class TokenEntropy:
-    """Entropies of tokens in rollouts, averaged three ways at each step that also has a logged value."""
+    """Token entropies of the rollouts, averaged two ways at each step that also has a logged value."""
 
     steps: IntArray
     """Steps."""
     logged: FloatArray
-    """As the trainer logged it."""
+    """The trainer's logged value."""
     per_token: FloatArray
     """Mean over all tokens."""
     per_sequence: FloatArray
@@ -326,23 +334,23 @@ class TokenEntropy:
 
     @property
     def trend(self) -> Trend:
-        """Where the mean over tokens started and where it is."""
+        """Trend of the mean over tokens."""
         return log_trend(self.steps, self.per_token)
 
     @property
     def logged_ratio(self) -> Trend:
-        """Logged over counted: level where both tell the same story, whatever the factor."""
+        """Trend of logged over token entropy: level where both agree, whatever the factor."""
         return log_trend(self.steps, self.logged / self.per_token)
 
     @property
     def is_sequence_sum(self) -> bool:
-        """Whether the logged value is the sum over a sequence rather than a mean over tokens: nearer to it at most steps."""
-        to_sum, to_mean = (np.abs(np.log(self.logged / one)) for one in (self.per_sequence, self.per_token))
+        """Whether the logged value is nearer to the sum over a sequence than to the mean over tokens."""
+        to_sum, to_mean = (np.abs(np.log(self.logged / mean)) for mean in (self.per_sequence, self.per_token))
         return bool(np.median(to_sum) < np.median(to_mean))
 
 
 def token_entropy(evidence: Evidence) -> TokenEntropy | None:
-    """Read the entropies of tokens at steps that were logged too; None where they are there at fewer than eight."""
+    """Read the token entropies at logged steps; None where fewer than eight steps have them."""
     run, logged = evidence.run, evidence.series("entropy")
     if run is None or logged is None or "entropy" not in run.columns:
         return None
@@ -358,7 +366,7 @@ def token_entropy(evidence: Evidence) -> TokenEntropy | None:
         steps = steps[np.linspace(0, len(steps) - 1, most).round().astype(np.int64)]
     table = run.query(
         f"""SELECT step, sum({_COUNTED}) / sum({_TOKENS}) AS per_token, avg({_COUNTED}) AS per_sequence FROM rollouts
-            WHERE split = 'train' AND len(entropy) > 0 AND step IN (SELECT unnest(?)) GROUP BY step ORDER BY step""",
+            WHERE split = 'train' AND len(entropy) > 0 AND step IN (SELECT unnest(?)) GROUP BY step ORDER BY step""",  # noqa: S608 - column names are ours
         steps.tolist(),
     )
     found = {name: table[name].to_numpy().astype(np.float64) for name in ("per_token", "per_sequence")}

@@ -1,4 +1,7 @@
-"""How far the policy that drew the rollouts is from the one they are trained by: from the logged metric, and from the tokens alone."""
+"""How far the sampling policy is from the trained one, and proofs that the two differ.
+
+The proofs use the logged metric, the entropy of the sampled tokens, or the log-probabilities of both sides.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from breadth.doctor.evidence.record import MIN_POINTS as FEWEST_POINTS
+from breadth.doctor.evidence.record import MIN_POINTS as MIN_POINTS
 from breadth.doctor.evidence.record import Evidence, Window
 from breadth.doctor.evidence.rollouts import MIN_CLUSTERS, Ends, RecordedCounts, TokenSums, count_recorded, token_sums
-from breadth.doctor.finding import SEVERITIES, Confidence
+from breadth.doctor.finding import FINDING_SEVERITIES, Confidence
 from breadth.measure.intervals import UNBOUNDED, Interval, Resamples, resample
 from breadth.measure.trends import Trend, log_trend
 from breadth.report.sections import Fact, Severity
@@ -27,10 +30,10 @@ MISMATCH_UNITS: dict[str, tuple[str, Bound]] = {
         ("mismatch_kl/all/mean", "vllm_kl", "gen_kl_error", "kl_sample_train_v2"), ("divergence", lambda apart: apart)
     ),
 }
-"""How a trainer's metric ends -> what it is, and the divergence in nats a token that it proves at least.
+"""Suffix of a trainer's metric -> its unit, and the divergence in nats per token that it proves at least.
 
-A mean of |log p - log q| of d proves d^2 / 2 to second order (the divergence is half the mean square); a mean |p - q|
-of d proves 2 d^2 by Pinsker, for the token itself is an event whose two probabilities differ by that much.
+A mean of |log p - log q| of d proves d^2 / 2 to second order (the divergence is half the mean square). A mean |p - q|
+of d proves 2 d^2 by Pinsker: the token itself is an event whose two probabilities differ by that much.
 """
 MIN_RECORDED_SHARE = 0.99
 """Share of the rollouts that must have their lists: one in a hundred left out moves a mean by about a percent at most.
@@ -38,20 +41,20 @@ MIN_RECORDED_SHARE = 0.99
 
 
 def proven_divergence(theirs: str) -> tuple[str, Bound] | None:
-    """Return what a trainer's metric measures and what divergence it proves; None for one whose unit is not known."""
+    """Return a metric's unit and the divergence it proves; None where its unit is not known."""
     return next((unit for name, unit in MISMATCH_UNITS.items() if theirs == name or theirs.endswith(f"/{name}")), None)
 
 
 def divergence_over_entropy(evidence: Evidence, found: Trend) -> Interval | None:
-    """Return the divergence that the logged metric proves now over the entropy, the larger of then and now; None where a part is missing.
+    """Return the divergence that the logged metric proves now, over the entropy; None where either is missing.
 
-    The larger, because a policy that has become sure of nearly everything has little entropy and the same rounding
-    errors.
+    The entropy is the larger of start and now: a policy that has become sure of nearly everything has little entropy
+    and the same rounding errors.
     """
     unit, entropy = proven_divergence(evidence.logged_name("mismatch")), evidence.trend("entropy")
     if unit is None or entropy is None:
         return None
-    scale = max(entropy.start, entropy.end, key=lambda one: one.value)
+    scale = max(entropy.start, entropy.end, key=lambda level: level.value)
     if scale.low <= 0:
         return None
     low, value, high = (unit[1](max(end, 0.0)) for end in (found.end.low, found.end.value, found.end.high))
@@ -65,23 +68,20 @@ class Growth:
     times: Interval
     """Now over the start."""
     continues: bool
-    """Whether it rises over the second half of the run too."""
+    """Whether it still rises over the second half of the run."""
 
 
 def growth(series: MetricSeries) -> Growth | None:
-    """Return how many times its start a metric is; by its logarithm, as it grows by factors.
-
-    None where it is not above 0 throughout.
-    """
+    """Return how many times its start a metric is, on the logarithm; None where it is not always above 0."""
     half = len(series) // 2
-    if half < FEWEST_POINTS or series.values.min() <= 0:
+    if half < MIN_POINTS or series.values.min() <= 0:
         return None
     whole, since = log_trend(series.steps, series.values), log_trend(series.steps[half:], series.values[half:])
     return None if whole.ratio is None else Growth(whole.ratio, whole.verdict == since.verdict == "rising")
 
 
 def recorded_temperatures(evidence: Evidence) -> tuple[float, float] | None:
-    """Return the temperatures that entropies were taken at and rollouts drawn at; None unless both are recorded."""
+    """Return the temperatures of entropies and of rollouts; None unless both are recorded."""
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     scored, drawn = None if kind is None else kind.temperature, evidence.config.temperature
     return None if scored is None or drawn is None else (scored, drawn)
@@ -89,16 +89,16 @@ def recorded_temperatures(evidence: Evidence) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class Surprise:
-    """Tokens of a window against the entropy that they should have been drawn with."""
+    """Surprise of a window's tokens, compared with the entropy of the policy they should come from."""
 
     excess: Interval
-    """Mean of -log p less entropy, nats a token: 0 for tokens drawn from p, whatever p is."""
+    """Mean of -log p minus entropy, nats per token: 0 for tokens sampled from p, whatever p is."""
     share: Interval
     """The same as a share of the entropy."""
     nats: float
     """Entropy of all tokens read."""
     mean_gap: float
-    """Mean of |-log p - entropy|: 0 where what is called entropy is minus the log-probability itself."""
+    """Mean of |-log p - entropy|: 0 where the recorded entropy is really minus the log-probability."""
     rollouts: int
     """Rollouts read."""
     tokens: int
@@ -106,11 +106,11 @@ class Surprise:
 
 
 def surprise(run: Run, window: Window) -> Surprise | None:
-    """Compare how surprising tokens are with how surprising they should be on average; None without the two lists.
+    """Compare how surprising tokens are with their entropy; None without both lists.
 
-    Given what was written before it, a token drawn from p has ``E[-log p] = H(p)``. So the sum over a rollout is a
-    martingale that ends at a stopping time, its mean is 0 for every prompt, and rollouts are independent: the interval
-    resamples them. Drawn from q instead, the mean is ``H(q) - H(p) + KL(q || p)``.
+    Given its prefix, a token sampled from p has ``E[-log p] = H(p)``. So the sum over a rollout is a martingale that
+    ends at a stopping time, its mean is 0 for every prompt, and rollouts are independent: the interval resamples them.
+    For tokens sampled from q instead, the mean is ``H(q) - H(p) + KL(q || p)``.
     """
     terms = {"gap": "-{0} - entropy", "nats": "entropy", "apart": "abs(-{0} - entropy)"}
     for name in ("logprob", "old_logprob"):
@@ -131,7 +131,7 @@ def surprise(run: Run, window: Window) -> Surprise | None:
 
 
 def divergence(run: Run, window: Window) -> Interval | None:
-    """Return KL(sampler || trainer) as a share of the sampler's entropy, both estimated from what it drew; None below ten rollouts."""
+    """Return KL(sampler || trainer) over the sampler's entropy, both from its samples; None below ten rollouts."""
     sums = token_sums(
         run, window, {"apart": "old_logprob - logprob", "nats": "-old_logprob"}, ("old_logprob", "logprob")
     )
@@ -144,50 +144,51 @@ def resample_rollouts(sums: TokenSums) -> Resamples:
 
 
 def selection_bias(evidence: Evidence, run: Run, window: Window) -> str:
-    """Say why the rollouts may have been chosen by their outcome, which changes what their tokens look like; empty where they were not.
+    """Say why the rollouts may have been selected by outcome, which biases token means; empty where not.
 
-    Of a problem that is solved 95 times in 100 only the groups with a failure survive a filter for flat groups, and
-    failures are what surprises.
+    Of a problem that is solved 95 times in 100, only groups with a failure survive a filter for flat groups, and
+    failures are surprising.
     """
     if evidence.config.dynamic_sampling:
-        return "groups without a difference in reward were drawn anew, and what is left was chosen by its outcome"
+        return "groups without a difference in reward were resampled, so the rest was selected by outcome"
     column = "logprobs" if "logprobs" in run.columns else "old_logprobs"
     found: RecordedCounts = count_recorded(run, window, column)
     if found.with_column < MIN_RECORDED_SHARE * found.rollouts:
         return (
-            f"only {found.with_column:,} of {found.rollouts:,} rollouts have their log-probabilities, and which ones may"
+            f"only {found.with_column:,} of {found.rollouts:,} rollouts have their log-probabilities, and which ones"
+            " may"
             " depend on the outcome"
         )
     if evidence.config.dynamic_sampling is None and not found.flat:
         return (
-            "no group has equal rewards or advantages, so groups may have been left out by their outcome, and nothing"
-            " says they were not"
+            "no group has equal rewards or advantages, so groups may have been dropped by outcome, and no setting"
+            " rules that out"
         )
     return ""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What one way of looking proves."""
+    """What one kind of evidence proves."""
 
     severity: Severity
-    """How bad."""
+    """Its severity."""
     confidence: Confidence
-    """How sure."""
+    """Its confidence."""
     headline: str
     """The start of a headline, with its number."""
     facts: tuple[Fact, ...]
     """The numbers."""
     sign: int = 0
-    """1: drawn hotter than scored, -1: colder, 0: not told."""
+    """1: sampled hotter than scored, -1: colder, 0: unknown."""
 
 
 ProofAttempt: TypeAlias = Proof | str | None
-"""A proof, why this way could not be gone, or None: looked, nothing there."""
+"""A proof; or why this proof was not possible; or None: possible, and nothing found."""
 
 
 def prove_by_metric(evidence: Evidence, share: float, times: float) -> ProofAttempt:
-    """Look at the logged metric: a divergence above a share of the entropy, or growth to so many times the start that goes on."""
+    """Use the logged metric: a divergence above a share of the entropy, or continuing growth beyond ``times``."""
     found, series = evidence.trend("mismatch"), evidence.series("mismatch")
     if found is None or series is None:
         return evidence.missing_metric("", "mismatch").missing
@@ -196,24 +197,25 @@ def prove_by_metric(evidence: Evidence, share: float, times: float) -> ProofAtte
     if proven is None and grown is None:
         return f"{theirs} can be compared neither with the entropy nor with its own start"
     if proven is not None and proven.low > share:
-        said = f"By {theirs} trainer and sampler diverge by at least {proven.value:.0%} of the entropy"
-        return Proof(mismatch_severity(evidence, beyond=True), "strong", said, facts)
+        headline = f"By {theirs} trainer and sampler diverge by at least {proven.value:.0%} of the entropy"
+        return Proof(mismatch_severity(evidence, beyond=True), "strong", headline, facts)
     if grown is not None and grown.times.low > times and grown.continues:
-        said = (
-            f"By {theirs} trainer and sampler differ {grown.times.value:.3g} times as much as at the start, and ever"
-            " more"
+        headline = (
+            f"By {theirs} trainer and sampler differ {grown.times.value:.3g} times as much as at the start, and the"
+            " difference"
+            " still grows"
         )
-        return Proof(mismatch_severity(evidence, beyond=False), "likely", said, facts)
+        return Proof(mismatch_severity(evidence, beyond=False), "likely", headline, facts)
     return None
 
 
 def prove_by_entropy(evidence: Evidence, run: Run, ends: Ends, allowed: float, nats: float) -> ProofAttempt:
-    """Look at how surprising tokens are for the entropy they were drawn with, where they hold so many nats."""
+    """Compare the surprise of tokens with their entropy, where they hold at least ``nats``."""
     found, kind = surprise(run, ends.now), run.header.entropies.get("entropy")
     if found is None:
-        return "entropies of the tokens are not recorded beside their log-probabilities"
+        return "entropies of the tokens are not recorded along with their log-probabilities"
     if (kind is not None and kind.estimator not in ("exact", "unknown")) or found.mean_gap <= 1e-6:
-        return "what is recorded as entropy is not taken over the whole vocabulary"
+        return "the recorded entropy is not taken over the whole vocabulary"
     if found.nats < nats or found.rollouts < MIN_CLUSTERS:
         return f"the tokens of {found.rollouts} rollouts hold {found.nats:,.0f} nats together; {nats:,.0f} are needed"
     if not is_beyond(found.share, allowed):
@@ -223,9 +225,7 @@ def prove_by_entropy(evidence: Evidence, run: Run, ends: Ends, allowed: float, n
         return f"tokens differ from their entropy, but {chosen}"
     sign = 1 if found.share.value > 0 else -1
     sure = kind is not None and kind.estimator == "exact"
-    harmless = temperatures_explain(evidence, sign) or not (
-        sure or appeared_during_run(run, ends, found.share, allowed)
-    )
+    harmless = temperatures_explain(evidence, sign) or not (sure or is_new_since_start(run, ends, found.share, allowed))
     return Proof(
         Severity.NOTE if harmless else mismatch_severity(evidence, beyond=True),
         "strong" if sure and evidence.config.on_policy and not harmless else "likely",
@@ -252,7 +252,7 @@ def _metric_facts(evidence: Evidence, found: Trend, proven: Interval | None, gro
     if proven is not None and unit is not None:
         facts.append(
             Fact(
-                "divergence that proves, of the entropy",
+                "divergence it proves, share of the entropy",
                 proven,
                 "%",
                 f"the metric is a {unit[0]}; entropy the larger of then and now",
@@ -262,23 +262,23 @@ def _metric_facts(evidence: Evidence, found: Trend, proven: Interval | None, gro
 
 
 def prove_by_logprobs(evidence: Evidence, run: Run, ends: Ends, allowed: float) -> ProofAttempt:
-    """Look at the log-probabilities that trainer and sampler give to the same tokens."""
+    """Compare the log-probabilities that trainer and sampler give to the same tokens."""
     found = divergence(run, ends.now) if {"logprobs", "old_logprobs"} <= run.columns else None
     if found is None:
         return "only one of trainer and sampler has its log-probabilities recorded"
     if not found.low > allowed:
         return None
-    said = f"The sampler is {found.value:.0%} of its entropy away from the trainer"
+    headline = f"The sampler is {found.value:.0%} of its entropy away from the trainer"
     fact = Fact(
-        "divergence, of the entropy", found, "%", f"log-probabilities of both for the tokens of {ends.now.name}"
+        "divergence, share of the entropy", found, "%", f"log-probabilities of both for the tokens of {ends.now.name}"
     )
     return Proof(
-        mismatch_severity(evidence, beyond=True), "strong" if evidence.config.on_policy else "likely", said, (fact,)
+        mismatch_severity(evidence, beyond=True), "strong" if evidence.config.on_policy else "likely", headline, (fact,)
     )
 
 
-def appeared_during_run(run: Run, ends: Ends, now: Interval, allowed: float) -> bool:
-    """Say whether it came up on the way: a unit or an estimator that is not ours would show from the first step on."""
+def is_new_since_start(run: Run, ends: Ends, now: Interval, allowed: float) -> bool:
+    """Say whether it appeared during the run; a different unit or estimator would show from the first step."""
     then = surprise(run, ends.start)
     if then is None or is_beyond(then.share, allowed):
         return False
@@ -291,17 +291,17 @@ def is_beyond(share: Interval, allowed: float) -> bool:
 
 
 def mismatch_severity(evidence: Evidence, *, beyond: bool) -> Severity:
-    """Worse where the score falls, milder where the difference is weighed away."""
+    """Return a worse severity where the score falls, a milder one where importance weights correct it."""
     falls = any(
         score is not None and score.verdict == "falling"
         for score in (evidence.trend("reward"), evidence.late_trend("reward"))
     )
     level = 2 - int(beyond) - int(falls) + int(bool(evidence.config.correct_mismatch))
-    return SEVERITIES[min(level, 2)]
+    return FINDING_SEVERITIES[min(level, 2)]
 
 
 def temperatures_explain(evidence: Evidence, sign: int) -> bool:
-    """Say whether entropies are recorded at another temperature than the rollouts were drawn at, and that way round."""
+    """Say whether the recorded temperatures alone would explain the sign."""
     found = recorded_temperatures(evidence)
     return found is not None and (found[1] - found[0]) * sign > 0
 
@@ -309,19 +309,19 @@ def temperatures_explain(evidence: Evidence, sign: int) -> bool:
 def _token_facts(evidence: Evidence, found: Surprise, ends: Ends) -> tuple[Fact, ...]:
     facts = [
         Fact(
-            "surprise less entropy",
+            "surprise minus entropy",
             found.excess,
             "nats",
             f"{found.tokens:,} tokens of {found.rollouts:,} rollouts, {ends.now.name}",
         ),
-        Fact("the same, of the entropy", found.share, "%", "0 for tokens drawn from the policy that scores them"),
+        Fact(
+            "the same, share of the entropy", found.share, "%", "0 for tokens sampled from the policy that scores them"
+        ),
     ]
     known = recorded_temperatures(evidence)
     if known is not None:
-        why = (
-            "the same, so they explain nothing" if known[0] == known[1] else "they differ, which alone may be all of it"
-        )
-        facts.append(Fact("temperature of entropies, of rollouts", f"{known[0]:g}, {known[1]:g}", "", why))
+        why = "equal, so they explain nothing" if known[0] == known[1] else "they differ, which alone may explain it"
+        facts.append(Fact("temperature of entropies and of rollouts", f"{known[0]:g}, {known[1]:g}", "", why))
     if evidence.config.top_p is not None and evidence.config.top_p < 1:
         facts.append(Fact("top-p of the rollouts", evidence.config.top_p, "", evidence.config.describe("top_p")))
     return tuple(facts)

@@ -1,4 +1,4 @@
-"""Everything that is known of one run when the doctor looks at it: its metrics, rollouts and settings, each read once."""
+"""Everything known of one run: its metrics, rollouts and settings, each read once, and which loop the run is of."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MIN_POINTS = 8
 """Points below which no direction is read from a series (`breadth.measure.trends`)."""
 LOG_SCALE_METRICS = ("entropy",)
-"""Metrics that are judged by their logarithm: they fall and rise by factors."""
+"""Metrics whose trend is taken on the logarithm: they fall and rise by factors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,17 +37,17 @@ class Evidence:
     """One run, or a configuration alone."""
 
     name: str
-    """What people call it."""
+    """The run's name."""
     run: Run | None = None
     """Its metrics and rollouts; None where there is a configuration only."""
     config: TrainerConfig = field(default_factory=TrainerConfig)
     """Its settings."""
     dialect: ConfigDialect | None = None
-    """Who words changes to them; None where the trainer is not known."""
+    """Writes changes to the settings for the user's trainer; None where the trainer is not known."""
     data: tuple[str, ...] = ()
     """Texts of a sample of the training data: worked solutions where it has them, else what it asks."""
     server: Mapping[str, Any] | None = None
-    """What probing a server found, as `breadth probe --save` writes it."""
+    """The result of probing a server, as `breadth probe --save` writes it."""
     policy: Policy | None = None
     """The inference policy in use."""
     _trends: dict[tuple[str, str], Trend | None] = field(default_factory=dict, repr=False)
@@ -60,10 +60,12 @@ class Evidence:
         return found if len(found) else None
 
     def trend(self, name: str, split: str = "train") -> Trend | None:
-        """Return where a metric started, where it is and its direction; None where it was not logged, or at fewer than eight steps."""
+        """Return a metric's start, end and direction; None where it has fewer than eight points."""
         if (name, split) not in self._trends:
             found = self.series(name, split)
-            self._trends[name, split] = None if found is None or len(found) < MIN_POINTS else clipped_trend(name, found)
+            self._trends[name, split] = (
+                None if found is None or len(found) < MIN_POINTS else trend_in_range(name, found)
+            )
         return self._trends[name, split]
 
     def logged_name(self, name: str) -> str:
@@ -71,13 +73,13 @@ class Evidence:
         return name if self.run is None else self.run.header.names.get(name, name)
 
     def describe_steps(self, name: str) -> str:
-        """Say which steps a metric covers."""
+        """Return the trainer's name of a metric and the steps it covers, as text."""
         found = self.series(name)
         return "" if found is None else f"{self.logged_name(name)}, steps {found.steps[0]:,} to {found.steps[-1]:,}"
 
     @cached_property
     def sweep_result(self) -> TuningResult | None:
-        """What a sweep of `breadth tune` came to; None where the run is none, or too little of it is there."""
+        """The result of a `breadth tune` sweep; None where the run is no sweep, or an incomplete one."""
         if self.run is None or "plan" not in self.run.header.config:
             return None
         from breadth.tuning.result import analyze_sweep
@@ -93,17 +95,17 @@ class Evidence:
         return () if self.run is None else rollout_windows(self.run)
 
     def late_trend(self, name: str) -> Trend | None:
-        """Return the trend of a metric over the second half of the run; None where that has fewer than eight points."""
+        """Return the trend over the second half of the run; None where that has fewer than eight points."""
         found = self.series(name)
         half = 0 if found is None else len(found) // 2
         return (
             None
             if found is None or half < MIN_POINTS
-            else clipped_trend(name, MetricSeries(name, found.steps[half:], found.values[half:]))
+            else trend_in_range(name, MetricSeries(name, found.steps[half:], found.values[half:]))
         )
 
-    def logging_hint(self, name: str) -> str:
-        """Return what the run's own trainer must be told to log something; empty where that is not known."""
+    def how_to_log(self, name: str) -> str:
+        """Return the setting that makes the run's own trainer log something; empty where it is not known."""
         if self.run is None:
             return ""
         try:
@@ -112,24 +114,27 @@ class Evidence:
             return ""
 
     def missing_metric(self, finding: str, metric: str) -> CannotTell:
-        """Return that a finding cannot be judged for want of a metric, or of enough of it."""
+        """Return that a finding cannot tell: the metric is not logged, or at too few steps."""
         found = self.series(metric)
         if found is None and self.run is not None and (rows := len(self.run.series(metric))):
             return CannotTell(
                 finding,
-                f"{self.logged_name(metric)} is logged at {rows} steps, and at none as a number",
+                f"{self.logged_name(metric)} is logged at {rows} steps, but never as a number",
                 "find out why it is NaN",
             )
         if found is None:
-            return CannotTell(finding, f"{metric.replace('_', ' ')} is not logged", self.logging_hint(metric))
+            return CannotTell(finding, f"{metric.replace('_', ' ')} is not logged", self.how_to_log(metric))
         return CannotTell(
             finding,
             f"{self.logged_name(metric)} has {len(found)} usable points; {MIN_POINTS} are needed",
-            "log more often, or train on",
+            "log more often, or train longer",
         )
 
     def first_step_past(self, name: str, level: float, *, below: bool) -> int | None:
-        """Return the first step from which on the running median of five stays past a level to the end; None where it does not."""
+        """Return the first step after which a metric stays past a level; None where it does not.
+
+        A running median of five points must stay past the level to the end of the run.
+        """
         found = self.series(name)
         if found is None or len(found) < MIN_POINTS:
             return None
@@ -142,10 +147,10 @@ class Evidence:
         return int(found.steps[0 if not len(inside) else inside[-1] + 1])
 
 
-def clipped_trend(name: str, found: MetricSeries) -> Trend:
+def trend_in_range(name: str, found: MetricSeries) -> Trend:
     """Return the trend of a series, its ends cut to what the metric can be."""
-    judged = (log_trend if name in LOG_SCALE_METRICS else trend)(found.steps, found.values)
-    return replace(judged, start=clip_to_range(name, judged.start), end=clip_to_range(name, judged.end))
+    fitted = (log_trend if name in LOG_SCALE_METRICS else trend)(found.steps, found.values)
+    return replace(fitted, start=clip_to_range(name, fitted.start), end=clip_to_range(name, fitted.end))
 
 
 WINDOWS_PER_RUN = 8
@@ -157,9 +162,9 @@ class Window:
     """Rollouts of neighbouring steps."""
 
     name: str
-    """How a reader calls it: ``steps 1 to 20``."""
+    """Its steps, for a sentence: ``steps 1 to 20``."""
     when: str
-    """Where in the run it stands: ``start``, ``now``, or ``all`` when there is only one."""
+    """Its place in the run: ``start``, ``now``, or ``all`` when there is only one window."""
     first: int
     """First step."""
     last: int
@@ -181,9 +186,10 @@ class Window:
 
 
 def rollout_windows(run: Run, split: str = "train") -> tuple[Window, ...]:
-    """Return the first and the last eighth of the steps with rollouts; one window when there are too few steps for two.
+    """Return the first and the last eighth of the steps with rollouts.
 
-    A run without rollouts of training, such as one that `solve` recorded, is read by its held-out ones.
+    There is one window where there are too few steps for two. A run without training rollouts, such as one that `solve`
+    recorded, is read by its held-out rollouts.
     """
     steps = rollout_steps(run, split)
     if not len(steps):
@@ -210,11 +216,14 @@ METRIC_BOUNDS = {
     ),
     **dict.fromkeys(("entropy", "reward_std", "length", "length_min", "length_max", "grad_norm"), (0.0, math.inf)),
 }
-"""Lowest and highest, where they are limited."""
+"""Lowest and highest value of metrics that have bounds."""
 
 
 def clip_to_range(name: str, interval: Interval) -> Interval:
-    """Cut an interval to what the metric can be; one around a value that it cannot be (percent for a share) is left as it is."""
+    """Cut an interval to the metric's range.
+
+    An interval around an impossible value (percent for a share) stays as it is.
+    """
     low, high = METRIC_BOUNDS.get(name, (-math.inf, math.inf))
     if not low <= interval.value <= high:
         return interval
@@ -226,32 +235,31 @@ MAX_TEXTS_PER_WINDOW = 400
 
 
 FALSE_ALARM_RATE = 0.005
-"""Chance of an alarm that one check may take where nothing is wrong: ten checks look at a sweep, and all of them together may alarm one
-healthy sweep in twenty."""
+"""False-alarm rate of one check on a healthy sweep: ten checks together may then alarm one sweep in twenty."""
 SCORE_MARGIN = 0.05
-"""Difference of scores below which two policies are as good as each other: what `breadth tune` accepts to lose for
-fewer tokens.
-"""
+"""Score difference below which two policies count as equal: what `breadth tune` gives up for fewer tokens."""
 TIED_WIDTH = 2
-"""Width of a vote that is never looked at: two that differ are a tie, so that it scores as one draw does, for twice the
-tokens.
-"""
+"""Width of a vote that is never considered: two samples that differ are a tie, so it scores like one sample at twice
+the tokens."""
 TUNE_COMMAND = "breadth tune URL --tasks FILE --out FOLDER"
-"""What measures what a run folder does not hold."""
+"""The command that measures what a run folder does not hold."""
 
 
 def is_inference_run(evidence: Evidence) -> bool:
-    """Say whether a run is a sweep or was recorded by `solve`; a bare configuration and a training run are not."""
+    """Say whether a run is a sweep or was recorded by `solve`; configurations and training runs are not."""
     return evidence.run is not None and (is_sweep(evidence.run) or is_recorded_solve(evidence.run))
 
 
 def is_sweep(run: Run) -> bool:
-    """Say whether a run folder is one of `breadth tune`, whole or not."""
+    """Say whether a run folder is from `breadth tune`, complete or not."""
     return "plan" in run.header.config and not is_imported(run)
 
 
 def is_recorded_solve(run: Run) -> bool:
-    """Say whether a run folder was recorded while answering under a policy; trainers have a section ``policy`` without a strategy."""
+    """Say whether a run folder was recorded while answering under a policy.
+
+    Trainers have a section ``policy`` too, without a strategy.
+    """
     policy = run.header.config.get("policy")
     return isinstance(policy, Mapping) and "strategy" in policy and not is_sweep(run) and not is_imported(run)
 

@@ -1,4 +1,4 @@
-"""What several findings ask of a run's rollouts at its start and now: sums over tokens, texts, shares and how they changed."""
+"""Rollouts at the start and at the end of a run: sums over tokens, texts, shares, and how they changed."""
 
 from __future__ import annotations
 
@@ -23,21 +23,17 @@ Names = npt.NDArray[np.object_]
 """Problem ids, one for each row."""
 
 MIN_CLUSTERS = 10
-"""Problems, or rollouts, below which nothing is read from resampling them: the interval is too narrow then
-(`mean_interval`).
-"""
+"""Problems, or rollouts, below which no interval is resampled: it would be too narrow (`mean_interval`)."""
 MAX_TOKEN_ROLLOUTS = 4_000
-"""Rollouts of a window whose tokens are read: a mean over them is known to 1.6 % (1 / sqrt 4,000) of what one differs
-from the next.
-"""
+"""Rollouts of a window whose tokens are read: a mean over them is known to 1.6 % (1 / sqrt 4,000) of the spread between
+rollouts."""
 MAX_CHARACTERS = 2_000_000
-"""Characters of a window that are read at most, so that 400 very long texts take a few seconds and not a minute."""
+"""Characters of a window that are read at most: 400 very long texts then take seconds, not a minute."""
 UNIT_INTERVAL = (0.0, 1.0)
 _PER_TOKEN = {"entropy": "entropy", "logprob": "logprobs", "old_logprob": "old_logprobs", "counts": "mask"}
-# Name of a number of one token in `token_sums` -> the list it comes from.
+# Name of a per-token number in `token_sums` -> the column of lists it comes from.
 _TRL_TOKENS = (
-    'BreadthGRPOTrainer(..., run="FOLDER") in the place of GRPOTrainer: it records log-probs and entropies of every'
-    " token"
+    'BreadthGRPOTrainer(..., run="FOLDER") instead of GRPOTrainer: it records the log-prob and entropy of every token'
 )
 
 
@@ -52,26 +48,26 @@ class Ends:
 
     @property
     def where(self) -> str:
-        """Say which rollouts are compared."""
+        """Name the rollouts that are compared."""
         kind = "held-out rollouts" if self.now.split == "eval" else "rollouts"
         return f"{kind} of {self.start.name} against {self.now.name}"
 
 
 def covers_training(evidence: Evidence) -> bool:
-    """Say whether this is a training run, be it by rollouts of several checkpoints alone."""
+    """Say whether this is a training run, even if only rollouts of several checkpoints show it."""
     return is_training_run(evidence) or training_ends(evidence) is not None
 
 
 @lru_cache(maxsize=1)
 def training_ends(evidence: Evidence) -> Ends | None:
-    """Return both ends of the rollouts that were trained on (of the held-out ones where only those are there); None without two steps."""
+    """Return both ends of the training rollouts, else of the held-out ones; None without two steps."""
     found = () if is_inference_run(evidence) else evidence.windows
     return Ends(*found) if len(found) == 2 else None
 
 
 @lru_cache(maxsize=1)
 def evaluation_ends(evidence: Evidence) -> Ends | None:
-    """Return both ends of the held-out rollouts, which ask the same problems again; of the trained ones where there are none."""
+    """Return both ends of the held-out rollouts, which repeat the same problems, else of the training ones."""
     if evidence.run is None or is_inference_run(evidence):
         return None
     found = rollout_windows(evidence.run, "eval")
@@ -79,16 +75,16 @@ def evaluation_ends(evidence: Evidence) -> Ends | None:
 
 
 def missing_rollouts(evidence: Evidence, finding: str, what: str = "", switch: str = "rollouts") -> CannotTell:
-    """Return that a finding cannot be judged for want of rollouts at two steps, or of ``what`` each of them should hold."""
+    """Return that a finding cannot tell: rollouts of two steps, or ``what`` they should hold, are missing."""
     if evidence.run is None or not evidence.run.rollout_files:
-        return CannotTell(finding, "rollouts were not recorded", evidence.logging_hint("rollouts"))
+        return CannotTell(finding, "rollouts were not recorded", evidence.how_to_log("rollouts"))
     if training_ends(evidence) is None:
-        return CannotTell(finding, "rollouts of one step only are recorded, and a start cannot be told from an end")
-    return CannotTell(finding, f"rollouts at the start or the end have no {what}", evidence.logging_hint(switch))
+        return CannotTell(finding, "rollouts of only one step are recorded, so start and end cannot be compared")
+    return CannotTell(finding, f"rollouts at the start or the end have no {what}", evidence.how_to_log(switch))
 
 
 def missing_answers(evidence: Evidence, finding: str, ends: Ends) -> CannotTell | None:
-    """Return that a finding cannot be judged for want of grades or of answers at either end; None where both are there."""
+    """Return that a finding cannot tell without grades or answers; None where both ends have them."""
     if not (ends.start.is_graded and ends.now.is_graded):
         return missing_rollouts(evidence, finding, "grade, or not all of them", "correct")
     if not all((window.classes >= 0).any() for window in (ends.start, ends.now)):
@@ -97,13 +93,13 @@ def missing_answers(evidence: Evidence, finding: str, ends: Ends) -> CannotTell 
 
 
 def token_logging_hint(evidence: Evidence) -> str:
-    """Return what makes the user's trainer record a number for every token; empty where that is not known."""
+    """Return the setting that makes the user's trainer record every token; empty where it is not known."""
     trainer = "" if evidence.run is None else evidence.run.header.trainer
     ours = {
         "trl": _TRL_TOKENS,
-        "generic": "write the lists 'logprobs' and 'entropy' beside every completion: one number a token, in nats",
+        "generic": "write the lists 'logprobs' and 'entropy' with every completion: one number per token, in nats",
     }
-    return evidence.logging_hint("logprobs") or ours.get(trainer, "")
+    return evidence.how_to_log("logprobs") or ours.get(trainer, "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,17 +118,18 @@ class TokenSums:
 
 
 def token_sums(run: Run, window: Window, terms: Mapping[str, str], needed: Sequence[str] = ("entropy",)) -> TokenSums:
-    """Add terms up over the tokens of a bounded sample of a window's rollouts, the same ones every time.
+    """Sum terms over the tokens of a bounded sample of a window's rollouts, the same ones every time.
 
     Terms are SQL over ``entropy``, ``logprob`` and ``old_logprob`` of one token. A token counts where the mask says so
-    and what is ``needed`` is a finite number; a rollout whose lists differ in length is left out, for then nobody knows
-    which number is whose.
+    and what is ``needed`` is a finite number. A rollout whose lists differ in length is left out: its numbers cannot be
+    matched to tokens.
     """
     added = "".join(f', sum({term}) AS "{name}"' for name, term in terms.items())
     finite = " AND ".join(f"isfinite({name})" for name in needed)
     table = run.query(
         f"""SELECT coalesce(any_value(problem), '') AS problem, count(*) AS tokens {added}
-            FROM ({token_rows_sql(needed)}) WHERE coalesce(counts, true) AND {finite} GROUP BY rollout ORDER BY rollout""",
+            FROM ({token_rows_sql(needed)}) WHERE coalesce(counts, true) AND {finite}
+            GROUP BY rollout ORDER BY rollout""",  # noqa: S608 - ours
         *_place(window),
     )
     columns = {name: table.column(name).to_numpy().astype(np.float64) for name in ("tokens", *terms)}
@@ -141,19 +138,20 @@ def token_sums(run: Run, window: Window, terms: Mapping[str, str], needed: Seque
 
 @dataclass(frozen=True)
 class EntropyThreshold:
-    """The entropy above which a share of a window's tokens lies."""
+    """The entropy above which a given share of a window's tokens lies."""
 
     nats: float
-    """The edge, to within the error of a digest; NaN without tokens."""
+    """The threshold, up to the error of an approximate quantile; NaN without tokens."""
     length: float
-    """Mean tokens of a rollout; NaN without tokens."""
+    """Mean tokens per rollout; NaN without tokens."""
 
 
 def entropy_threshold(run: Run, window: Window, share: float) -> EntropyThreshold:
     """Return the entropy above which this share of the tokens of a window's rollouts lies."""
     table = run.query(
-        f"""SELECT approx_quantile(CAST(entropy AS DOUBLE), {1 - share!r}) AS edge, count(*) / count(DISTINCT rollout) AS length
-            FROM ({token_rows_sql(("entropy",))}) WHERE coalesce(counts, true) AND isfinite(entropy)""",
+        f"""SELECT approx_quantile(CAST(entropy AS DOUBLE), {1 - share!r}) AS edge,
+                   count(*) / count(DISTINCT rollout) AS length
+            FROM ({token_rows_sql(("entropy",))}) WHERE coalesce(counts, true) AND isfinite(entropy)""",  # noqa: S608 - our own numbers and names
         *_place(window),
     )
     edge, length = (table.column(name)[0].as_py() for name in ("edge", "length"))
@@ -161,21 +159,28 @@ def entropy_threshold(run: Run, window: Window, share: float) -> EntropyThreshol
 
 
 def token_rows_sql(needed: Sequence[str]) -> str:
-    """Return SQL for one row a token of at most `ROLLOUTS` rollouts; parameters: split, first and last step."""
+    """Return SQL with one row per token, for at most `MAX_TOKEN_ROLLOUTS` rollouts.
+
+    Its parameters are split, first and last step.
+    """
     lists = [_PER_TOKEN[name] for name in needed]
     others = [name for name in _PER_TOKEN.values() if name not in lists]
     there = " AND ".join(f"{name} IS NOT NULL AND len({name}) = len({lists[0]})" for name in lists)
     equal = " AND ".join(f"({name} IS NULL OR len({name}) = len({lists[0]}))" for name in others)
-    return f"""SELECT rollout, problem, {", ".join(f"unnest({theirs}) AS {ours}" for ours, theirs in _PER_TOKEN.items())}
+    unnested = ", ".join(f"unnest({theirs}) AS {ours}" for ours, theirs in _PER_TOKEN.items())
+    return f"""SELECT rollout, problem, {unnested}
                FROM (SELECT row_number() OVER () AS rollout, * FROM
                      (SELECT problem, {", ".join(_PER_TOKEN.values())} FROM rollouts
                       WHERE split = ? AND step BETWEEN ? AND ? AND {there} AND {equal}
-                      ORDER BY hash(problem, step, sample) LIMIT {MAX_TOKEN_ROLLOUTS}))"""
+                      ORDER BY hash(problem, step, sample) LIMIT {MAX_TOKEN_ROLLOUTS}))"""  # noqa: S608 - column names are ours
 
 
 @dataclass(frozen=True)
 class RecordedCounts:
-    """How many rollouts of the steps with log-probs have them, and how many groups of those steps have no difference in reward."""
+    """How many rollouts have their log-probs, and how many groups have no difference in reward.
+
+    Counted over the steps that have any log-probs.
+    """
 
     rollouts: int
     """Rollouts of these steps."""
@@ -188,20 +193,24 @@ class RecordedCounts:
 
 
 def count_recorded(run: Run, window: Window, column: str) -> RecordedCounts:
-    """Count what a run kept of what it drew: what was left out because of its outcome makes means over the rest say something else."""
+    """Count what a run recorded of its rollouts.
+
+    Rollouts that were dropped because of their outcome bias means over the rest.
+    """
     table = run.query(
         f"""WITH seen AS (SELECT step, coalesce("group", problem) AS band, coalesce(reward, advantage) AS score,
-                                 {column} IS NOT NULL AS told
+                                 {column} IS NOT NULL AS present
                           FROM rollouts WHERE split = ? AND step BETWEEN ? AND ?),
-                 bands AS (SELECT step, count(*) AS drawn, count(*) FILTER (WHERE told) AS told,
+                 bands AS (SELECT step, count(*) AS drawn, count(*) FILTER (WHERE present) AS present,
                                   count(score) > 1 AS known, count(score) > 1 AND min(score) = max(score) AS flat
                            FROM seen GROUP BY step, band)
-            SELECT sum(drawn) AS drawn, sum(told) AS told, count(*) FILTER (WHERE known) AS known, count(*) FILTER (WHERE flat) AS flat
-            FROM bands WHERE step IN (SELECT step FROM bands GROUP BY step HAVING sum(told) > 0)""",
+            SELECT sum(drawn) AS drawn, sum(present) AS present, 
+                   count(*) FILTER (WHERE known) AS known, count(*) FILTER (WHERE flat) AS flat
+            FROM bands WHERE step IN (SELECT step FROM bands GROUP BY step HAVING sum(present) > 0)""",  # noqa: S608 - the column is ours
         *_place(window),
     )
     row = table.to_pylist()[0]
-    return RecordedCounts(*(int(row[name] or 0) for name in ("drawn", "told", "known", "flat")))
+    return RecordedCounts(*(int(row[name] or 0) for name in ("drawn", "present", "known", "flat")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,12 +239,14 @@ def completions_at_ends(evidence: Evidence) -> tuple[Completions, Completions] |
 
 
 def sample_completions(run: Run, window: Window) -> Completions:
+    """Read a bounded sample of a window's completions."""
     from breadth.doctor.evidence.record import MAX_TEXTS_PER_WINDOW
 
     table = run.query(
-        f"""SELECT coalesce(problem, '') AS problem, completion, CAST({correctness_sql(run) or "NULL"} AS DOUBLE) AS right_ FROM rollouts
+        f"""SELECT coalesce(problem, '') AS problem, completion,
+                   CAST({correctness_sql(run) or "NULL"} AS DOUBLE) AS right_ FROM rollouts
             WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
-            ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",
+            ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",  # noqa: S608 - column names are ours
         *_place(window),
     )
     texts = table.column("completion").to_pylist()
@@ -253,17 +264,17 @@ class Shift:
     """A mean at the start and now, and its change, from the same resamples of problems."""
 
     start: Interval
-    """Then."""
+    """At the start."""
     now: Interval
     """Now."""
     change: Interval
-    """Now less then."""
+    """Now minus start."""
     problems: int
     """Problems of the end that has fewer."""
 
 
 def mean_shift(start: tuple[Names, FloatArray], now: tuple[Names, FloatArray], bounds: Bounds = UNIT_INTERVAL) -> Shift:
-    """Compare the mean of (problems, values) at both ends; problems are resampled whole, those of both ends together."""
+    """Compare the mean of (problems, values) at both ends, resampling whole problems of both ends together."""
     owners = np.concatenate([start[0], now[0]])
     late = np.repeat([0.0, 1.0], [len(start[0]), len(now[0])])
     values = np.concatenate([start[1], now[1]])
@@ -284,10 +295,10 @@ def mean_shift(start: tuple[Names, FloatArray], now: tuple[Names, FloatArray], b
 
 @lru_cache(maxsize=1)
 def coverage_shift(ends: Ends | None) -> tuple[int, Shift] | None:
-    """Return k and how pass@k changed, k being the size of the smaller groups; None where the outcome is not known."""
+    """Return k and the change of pass@k, where k is the smaller group size; None without grades."""
     if ends is None or not (ends.start.is_graded and ends.now.is_graded):
         return None
-    both = [group_counts(window) for window in (ends.start, ends.now)]
+    both = [solved_per_group(window) for window in (ends.start, ends.now)]
     most = min(int(np.bincount(drawn).argmax()) for _, drawn, _ in both)
     start, now = (
         (names[enough], pass_at_k(drawn[enough], right[enough], most))
@@ -297,8 +308,8 @@ def coverage_shift(ends: Ends | None) -> tuple[int, Shift] | None:
     return most, mean_shift(start, now)
 
 
-def group_counts(window: Window) -> tuple[Names, IntArray, IntArray]:
-    """Return problem, rollouts and right ones of each group."""
+def solved_per_group(window: Window) -> tuple[Names, IntArray, IntArray]:
+    """Return problem, rollouts and correct rollouts of each group."""
     samples = window.samples
     _, first, place = np.unique(samples.groups, return_index=True, return_inverse=True)
     right = np.bincount(place, samples.correct).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Scores beside the training reward: on held-out problems, by grade, and the components that a reward is made of."""
+"""Scores: of training, on held-out problems, by grade, and the components that make up a reward."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from breadth.runs.schema import REWARD_PREFIX
 CORRECTNESS_NAMES = re.compile(
     r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate)?|tests?)(?![a-z@])"
 )
-"""Names that mean: is the answer right."""
+"""Names of metrics that say whether the answer is correct."""
 _HELD_OUT = (CORRECTNESS_NAMES, re.compile(r"(?:mean|avg)@"), re.compile(r"reward|score"))
-# Which held-out number is taken: one about right and wrong where there is one, then a mean of any, then the reward.
+# Order of preference for the held-out score: correctness, then a mean of several samples, then the reward.
 _NO_SCORE = re.compile(
     r"(?:best|worst|maj)@|pass@(?!1(?!\d))|(?<![a-z])(?:std|min|max|len|length|tokens?|entropy|kl|loss|time|format|turns|clip[a-z]*|"
     r"truncated|count|zero|runtime|second)(?![a-z])"
 )
-# Held-out numbers that are none about how well: spreads, lengths, votes, bookkeeping.
+# Held-out numbers that are no scores: spreads, lengths, votes, bookkeeping.
 RELEVANT_SHARE = 0.1
 """Share of the start that a change must reach to matter, as in `breadth.measure.trends`."""
 _COMPONENT = re.compile(
@@ -38,14 +38,14 @@ _SPREAD = re.compile(r"(?:^|[/_])(?:std|min|max)$")
 
 @dataclass(frozen=True)
 class ScoreChange:
-    """How far a score has moved over the run."""
+    """How far a score has changed over the run."""
 
     name: str
-    """What the trainer calls it."""
+    """The trainer's name of it."""
     start: float
-    """Where it was."""
+    """At the start."""
     end: float
-    """Where it is."""
+    """At the end."""
     change: Interval
     """End minus start."""
     verdict: Verdict
@@ -57,7 +57,10 @@ class ScoreChange:
 
 
 def is_training_run(evidence: Evidence) -> bool:
-    """Say whether the evidence is of a training run: metrics or rollouts of training, and no sweep of an inference policy."""
+    """Say whether the evidence is of a training run.
+
+    That is: it has metrics or rollouts of training, and is no sweep of inference policies.
+    """
     run = evidence.run
     if run is None or "plan" in run.header.config:
         return False
@@ -70,10 +73,10 @@ def is_training_run(evidence: Evidence) -> bool:
 
 
 def eval_score_change(evidence: Evidence) -> ScoreChange | None:
-    """Return how the held-out score has moved: by its logged metric, else by graded rollouts; None where neither is there.
+    """Return the change of the held-out score, by its logged metric or else by graded rollouts.
 
-    Of several metrics those about right and wrong are taken, averaged over data sets. Where there are rollouts at a few
-    steps only, the first and the last are compared problem by problem.
+    Of several metrics those about correctness are taken, averaged over data sets. With rollouts at a few steps only,
+    the first and the last are compared problem by problem. None where neither is recorded.
     """
     logged = logged_eval_score(evidence)
     if logged is not None and len(logged) >= MIN_POINTS:
@@ -90,13 +93,13 @@ def eval_score_change(evidence: Evidence) -> ScoreChange | None:
 
 
 def count_evaluations(evidence: Evidence) -> int:
-    """Count the steps that have a held-out score of any kind."""
+    """Count the steps that have a held-out score."""
     logged = logged_eval_score(evidence)
     return 0 if logged is None else len(logged)
 
 
 def score_change(series: MetricSeries, where: str) -> ScoreChange:
-    """Return how a series has moved; it needs eight points."""
+    """Return the change of a series of at least eight points."""
     found = trend(series.steps, series.values)
     return ScoreChange(
         series.name, found.start.value, found.end.value, found.change, found.verdict, found.relevant_change, where
@@ -104,22 +107,22 @@ def score_change(series: MetricSeries, where: str) -> ScoreChange:
 
 
 def excludes_rise(score: Trend | ScoreChange) -> bool:
-    """Say whether a rise that would matter is excluded."""
+    """Say whether a relevant rise is excluded."""
     return score.verdict in ("flat", "falling") or (
         score.verdict != "rising" and score.change.high < score.relevant_change
     )
 
 
 def accuracy_by_step(graded: Outcomes) -> MetricSeries:
-    """Return the share of right rollouts at each step."""
+    """Return the share of correct rollouts at each step."""
     steps, place = np.unique(graded.steps, return_inverse=True)
     return MetricSeries(
-        "share of right rollouts", steps, np.bincount(place, graded.correct) / np.bincount(place, graded.graded)
+        "share of correct rollouts", steps, np.bincount(place, graded.correct) / np.bincount(place, graded.graded)
     )
 
 
 def reward_for_correct(run: Run) -> float | None:
-    """Return how much more reward a right rollout gets than a wrong one; None where rollouts do not say."""
+    """Return how much more reward a correct rollout gets than a wrong one; None where that is not recorded."""
     right = correctness_sql(run)
     if right is None or "reward" not in run.columns:
         return None
@@ -129,7 +132,7 @@ def reward_for_correct(run: Run) -> float | None:
 
 
 def reward_components(evidence: Evidence) -> tuple[MetricSeries, ...]:
-    """Return what the reward is made of, by step, under the trainer's own names; empty where it is one number."""
+    """Return the components of the reward by step, under the trainer's own names; empty where there are none."""
     run = evidence.run
     if run is None:
         return ()
@@ -143,19 +146,21 @@ def reward_components(evidence: Evidence) -> tuple[MetricSeries, ...]:
 
 
 def component_name(name: str) -> str:
-    """Return a component's own name, without what the trainer puts around it."""
+    """Return a component's own name, without the trainer's prefix."""
     found = _COMPONENT.search(name)
     return (found["name"] if found else name.removeprefix(REWARD_PREFIX)).removesuffix("/mean")
 
 
 def logged_eval_score(evidence: Evidence) -> MetricSeries | None:
-    """Return the logged held-out score: of the most telling kind, averaged over data sets at the steps that have them all."""
+    """Return the logged held-out score, averaged over data sets at the steps that have them all."""
     names = () if evidence.run is None else evidence.run.metric_names("eval")
     names = tuple(name for name in names if not _NO_SCORE.search(name.casefold()))
     for kind in _HELD_OUT:
         chosen = [name for name in names if kind.search(name.casefold())]
         if chosen:
-            return mean_series([one for one in (evidence.series(name, "eval") for name in chosen) if one is not None])
+            return mean_series(
+                [series for series in (evidence.series(name, "eval") for name in chosen) if series is not None]
+            )
     return None
 
 
@@ -164,31 +169,32 @@ def mean_series(several: Sequence[MetricSeries]) -> MetricSeries | None:
     if not several:
         return None
     steps = several[0].steps
-    for one in several[1:]:
-        steps = np.intersect1d(steps, one.steps)
-    values = np.mean([one.values[np.isin(one.steps, steps)] for one in several], axis=0)
+    for series in several[1:]:
+        steps = np.intersect1d(steps, series.steps)
+    values = np.mean([series.values[np.isin(series.steps, steps)] for series in several], axis=0)
     name = several[0].name if len(several) == 1 else f"the mean of {len(several)} held-out scores"
     return MetricSeries(name, steps, values)
 
 
 def compare_first_and_last(graded: Outcomes) -> ScoreChange | None:
-    """Compare the first and the last step that were graded, problem by problem; None where they share no problem."""
+    """Compare the first and the last graded step, problem by problem; None where they share no problem."""
     if not len(graded) or graded.steps[0] == graded.steps[-1]:
         return None
     first, last = (graded.select_steps(graded.steps[[end]]) for end in (0, -1))
     before, after = (
-        dict(zip(one.problems.tolist(), (one.correct / one.graded).tolist(), strict=True)) for one in (first, last)
+        dict(zip(window.problems.tolist(), (window.correct / window.graded).tolist(), strict=True))
+        for window in (first, last)
     )
     both = [problem for problem in before if problem in after]
     if not both:
         return None
-    start, end = (np.array([one[problem] for problem in both]) for one in (before, after))
+    start, end = (np.array([shares[problem] for problem in both]) for shares in (before, after))
     change = paired_difference(end, start).difference
     verdict: Verdict = "rising" if change.low > 0 else "falling" if change.high < 0 else "cannot tell"
     where = f"the same {len(both)} problems at steps {first.steps[0]:,} and {last.steps[0]:,}"
     level = float(start.mean())
     return ScoreChange(
-        "share of right rollouts", level, float(end.mean()), change, verdict, RELEVANT_SHARE * level, where
+        "share of correct rollouts", level, float(end.mean()), change, verdict, RELEVANT_SHARE * level, where
     )
 
 
@@ -208,40 +214,40 @@ def components_of_rollouts(run: Run) -> Iterable[MetricSeries]:
 
 
 _ADDS_UP = 0.99
-# Share of the reward's variance that weighted components must explain for the weights to be believed: what rounding in
+# Share of the reward's variance that the fitted weights must explain: the rest is what rounding in
 # a log leaves.
 
 
 @dataclass(frozen=True)
 class RewardPart:
-    """One component of the reward, or the share of right rollouts where those are graded."""
+    """One component of the reward, or the share of correct rollouts where those are graded."""
 
     name: str
-    """What it is called, safe to print."""
+    """Its name, safe to print."""
     change: ScoreChange
-    """How far it has moved."""
+    """Its change over the run."""
     weight: float
-    """What a unit of it adds to the reward; 1 where that is not known."""
+    """What one unit of it adds to the reward; 1 where that is not known."""
     share: float | None
-    """How much of the reward's rise it explains; None where weights are not known."""
+    """Share of the reward's rise that it explains; None where weights are not known."""
     means_correct: bool
-    """Whether it means that the answer is right."""
+    """Whether it means that the answer is correct."""
     still_rises: bool
     """Whether it has risen over the second half of the run too."""
 
 
 def reward_parts(evidence: Evidence) -> tuple[RewardPart, ...]:
-    """Return the components of the reward, and the grades of rollouts where the reward is more than those."""
+    """Return the components of the reward, and the grades of rollouts where the reward holds more than those."""
     found, reward = reward_components(evidence), evidence.series("reward")
     if reward is None:
         return ()
     gain = score_change(reward, "").change.value
     weights = fit_weights(reward, found)
     made_of = [
-        describe_part(one, None if weights is None else weight, gain)
-        for one, weight in zip(found, weights or [1.0] * len(found), strict=True)
+        describe_part(part, None if weights is None else weight, gain)
+        for part, weight in zip(found, weights or [1.0] * len(found), strict=True)
     ]
-    graded = accuracy_part(evidence, gain) if not any(one.means_correct for one in made_of) else None
+    graded = accuracy_part(evidence, gain) if not any(part.means_correct for part in made_of) else None
     return (*made_of, *([] if graded is None else [graded]))
 
 
@@ -259,34 +265,35 @@ def describe_part(
 
 
 def accuracy_part(evidence: Evidence, gain: float) -> RewardPart | None:
-    """Return the share of right rollouts as a part, unless the reward is nothing else."""
+    """Return the share of correct rollouts as a part, unless it is the whole reward."""
     run = evidence.run
     graded = None if run is None or len(run.header.reward_levels) == 2 else count_outcomes(run)
     right = None if graded is None else accuracy_by_step(graded)
     if run is None or right is None or len(right) < MIN_POINTS:
         return None
-    return describe_part(right, reward_for_correct(run), gain, name="the share of right rollouts", counts=True)
+    return describe_part(right, reward_for_correct(run), gain, name="the share of correct rollouts", counts=True)
 
 
 def fit_weights(reward: MetricSeries, found: Sequence[MetricSeries]) -> list[float] | None:
-    """Read the weights from the log: the reward is a weighted sum at every step; None where it turns out to be none."""
+    """Fit the weights of the components; None where the reward is not a weighted sum of them."""
     steps = reward.steps
-    for one in found:
-        steps = np.intersect1d(steps, one.steps)
+    for series in found:
+        steps = np.intersect1d(steps, series.steps)
     if not found or len(steps) < max(MIN_POINTS, 2 * len(found)):
         return None
-    columns = np.column_stack([_at(one, steps) for one in found])
-    total = _at(reward, steps)
+    columns = np.column_stack([values_at(series, steps) for series in found])
+    total = values_at(reward, steps)
     weights = np.asarray(np.linalg.lstsq(columns, total, rcond=None)[0], dtype=np.float64)
     spread = float(np.sum((total - total.mean()) ** 2))
     missed = float(np.sum((total - columns @ weights) ** 2))
     return [float(weight) for weight in weights] if spread > 0 and missed <= (1 - _ADDS_UP) * spread else None
 
 
-def _at(series: MetricSeries, steps: IntArray) -> FloatArray:
+def values_at(series: MetricSeries, steps: IntArray) -> FloatArray:
+    """Return the values at the given steps."""
     return series.values[np.isin(series.steps, steps)]
 
 
 def printable(name: str) -> str:
-    """Keep a name from a log to one short printable line."""
+    """Reduce a name from a log to one short printable line."""
     return "".join(sign if sign.isprintable() else "?" for sign in name)[:60]

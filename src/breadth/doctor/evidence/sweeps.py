@@ -1,4 +1,4 @@
-"""Runs of the inference loop as the doctor sees them: plain samples of questions, and the texts of every arm."""
+"""Runs of the inference loop: plain samples, the texts of every arm, and the policy in use measured on them."""
 
 from __future__ import annotations
 
@@ -25,50 +25,49 @@ from breadth.inference.strategies.parallel_thinking import ParallelThinking
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote
 from breadth.measure.answers import answer_classes
-from breadth.measure.intervals import Interval, curve_intervals
 from breadth.measure.pass_at_k import pass_at_k
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
 from breadth.runs.reader import Run
-from breadth.tuning.choice import MIN_QUESTIONS, RISK
+from breadth.tuning.choice import MIN_QUESTIONS
 from breadth.tuning.evidence import ArmEvidence
 from breadth.tuning.result import TuningResult
 
 MAX_ARM_TEXTS = 1000
-"""Texts of an arm that are read: a share of them is then known to three points, and reading them takes seconds."""
+"""Texts of an arm that are read: their share is then known to three points, and reading them takes seconds."""
 MAX_QUESTIONS = 2000
-"""Questions of a recorded run that are looked at: differences of scores are then known to about two points."""
+"""Questions of a recorded run that are read: score differences are then known to about two points."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlainSamples:
-    """Independent samples as the model writes them: one row a question, one column a sample."""
+    """Independent samples without forced thinking: one row per question, one column per sample."""
 
     classes: IntArray
-    """Class of each answer among those to its question; -1 where none could be read."""
+    """Answer class of each sample within its question; -1 where no answer could be read."""
     scores: FloatArray
-    """1 for a right answer, or for the one most agreed on where right answers are not known; ties are shared."""
+    """1 for a correct answer, or for the most common one where correct answers are not known; ties share it."""
     tokens: FloatArray
     """Tokens written."""
     confidences: FloatArray
-    """How sure each was; NaN where that is not known."""
+    """Confidence of each sample; NaN where it is not known."""
     widths: tuple[int, ...]
-    """Votes that are looked at, narrowest first, all of them over these samples."""
+    """Widths of the votes considered, narrowest first, all over these samples."""
     labelled: bool
-    """Whether right answers are known."""
+    """Whether correct answers are known."""
     sampling: Sampling
-    """How they were drawn."""
+    """The sampling settings."""
     where: str
-    """What they are, for a note."""
+    """Description for a note."""
 
     @property
     def num_questions(self) -> int:
-        """How many questions."""
+        """Number of questions."""
         return len(self.classes)
 
     @property
     def num_samples(self) -> int:
-        """Samples of a question."""
+        """Samples per question."""
         return int(self.classes.shape[1])
 
     @property
@@ -77,35 +76,35 @@ class PlainSamples:
         return float((self.classes < 0).mean())
 
     def vote_scores(self, widths: Sequence[int]) -> FloatArray:
-        """Return the score of votes, questions x widths, exact over all ways to draw so many of the samples."""
+        """Return the score of votes, questions x widths, exact over all subsets of the samples."""
         rows = np.repeat(np.arange(self.num_questions), self.num_samples)
         return maj_at_k_by_problem(rows, self.classes.ravel(), self.scores.ravel(), list(widths))
 
     def pass_at(self, draws: int) -> FloatArray:
-        """Return the chance that one of so many draws is right, by question; only where right answers are known."""
+        """Return pass@k by question; only where correct answers are known."""
         return pass_at_k(self.num_samples, (self.scores == 1).sum(axis=1), draws)
 
 
 @dataclass(frozen=True, eq=False)
 class ArmTexts:
-    """Texts of one way to draw, one entry a sample; the same questions in every arm of a sweep."""
+    """Texts of one arm, one entry per sample; every arm of a sweep has the same questions."""
 
     name: str
-    """What the arm is called."""
+    """The arm's name."""
     budget: int | None
     """Thinking tokens it is forced to; None leaves thinking to the model."""
     questions: IntArray
-    """Number of each text's question."""
+    """Question number of each text."""
     texts: tuple[str, ...]
-    """What was written."""
+    """The completions."""
     references: tuple[str, ...]
-    """Right answer to each text's question; empty where it is not known."""
+    """Correct answer to each text's question; empty where it is not known."""
     tokens: FloatArray
     """Tokens of each."""
 
 
 def sweep(evidence: Evidence) -> TuningResult | None:
-    """Return what a sweep came to; None where the run is none, and where its folder is not as `breadth tune` leaves it."""
+    """Return the result of a sweep; None where the run is none, or its folder is not as `breadth tune` leaves it."""
     if evidence.run is None or not is_sweep(evidence.run):
         return None
     try:
@@ -122,40 +121,40 @@ def sweep(evidence: Evidence) -> TuningResult | None:
 
 
 def plain_samples(evidence: Evidence, finding: str) -> PlainSamples | CannotTell | None:
-    """Return the plain samples of a sweep or a recorded run; None where the run is of another kind, such as training."""
+    """Return the plain samples of a sweep or a recorded run; None for other runs, such as training."""
     run = evidence.run
     if run is None:
         return None
-    judged, policy = sweep(evidence), recorded_policy(run)
-    if judged is None and is_sweep(run):
+    result, policy = sweep(evidence), recorded_policy(run)
+    if result is None and is_sweep(run):
         return CannotTell(
             finding,
             "the sweep has no question with all its samples",
-            "the same breadth tune command: it goes on from there",
+            "the same breadth tune command: it resumes there",
         )
-    if judged is None and policy is None:
+    if result is None and policy is None:
         return (
-            CannotTell(finding, "the policy that run.toml names cannot be read", TUNE_COMMAND)
+            CannotTell(finding, "the policy in run.toml cannot be read", TUNE_COMMAND)
             if is_recorded_solve(run)
             else None
         )
-    found = samples_of_sweep(judged) if judged is not None else samples_of_solve(run, policy)
+    found = samples_of_sweep(result) if result is not None else samples_of_solve(run, policy)
     if found is None or found.num_questions < MIN_QUESTIONS:
         number = 0 if found is None else found.num_questions
         return CannotTell(
             finding,
-            f"{number} questions with samples are there; {MIN_QUESTIONS} are needed",
+            f"{number} questions have samples; {MIN_QUESTIONS} are needed",
             f"{TUNE_COMMAND}, fifty questions or more",
         )
     return found
 
 
 def arm_texts(evidence: Evidence) -> tuple[ArmTexts, ...]:
-    """Return the texts of every arm, the plain one first, or of a recorded run; a bounded number of them, spread over the questions."""
-    judged, run = sweep(evidence), evidence.run
-    if judged is None:
+    """Return texts of every arm, the plain one first, or of a recorded run: a bounded sample over questions."""
+    result, run = sweep(evidence), evidence.run
+    if result is None:
         return () if run is None or recorded_policy(run) is None else texts_of_solve(run)
-    found = judged.evidence
+    found = result.evidence
     most = max(arm.classes.shape[1] for arm in found.arms)
     number = max(1, min(len(found.questions), MAX_ARM_TEXTS // most))
     kept = np.unique(np.linspace(0, len(found.questions) - 1, number).astype(np.int64))
@@ -163,17 +162,8 @@ def arm_texts(evidence: Evidence) -> tuple[ArmTexts, ...]:
     return tuple(texts_of_arm(arm, kept, truths) for arm in (found.plain, *found.serial))
 
 
-def simultaneous_intervals(gaps: FloatArray) -> tuple[Interval, ...]:
-    """Return intervals of several mean differences of scores that hold all at once, at 95 % (Bonferroni)."""
-    return (
-        curve_intervals(gaps, bounds=(-1.0, 1.0), level=1 - RISK / gaps.shape[1], replicates=2000)
-        if gaps.shape[1]
-        else ()
-    )
-
-
 def parse_extra(text: str | None) -> dict[str, Any]:
-    """Read what else was recorded of a sample; empty where it cannot be read."""
+    """Parse the extra columns recorded with a sample; empty where they cannot be read."""
     try:
         found = orjson.loads(text or "{}")
     except ValueError:
@@ -181,11 +171,11 @@ def parse_extra(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def samples_of_sweep(judged: TuningResult) -> PlainSamples:
+def samples_of_sweep(result: TuningResult) -> PlainSamples:
     """Return the plain samples of a sweep."""
-    found, plan = judged.evidence, judged.evidence.plan
+    found, plan = result.evidence, result.evidence.plan
     plain = found.plain
-    where = f"{len(found.questions)} questions x {plain.classes.shape[1]} plain draws"
+    where = f"{len(found.questions)} questions x {plain.classes.shape[1]} plain samples"
     widths = tuple(sorted({1, *plan.widths}))
     return PlainSamples(
         plain.classes,
@@ -200,10 +190,10 @@ def samples_of_sweep(judged: TuningResult) -> PlainSamples:
 
 
 def samples_of_solve(run: Run, policy: Policy | None) -> PlainSamples | None:
-    """Read the independent samples of a recorded run, the first of each question: as many as every question has.
+    """Read the first independent samples of each question of a recorded run: as many as every question has.
 
-    Where the policy draws a fixed number, questions with fewer are left out, for those draws failed. Where it stops
-    early, what it drew beyond the smallest number was drawn because of the answers before, and is no fair sample.
+    Where the policy draws a fixed number, questions with fewer are left out: those samples failed. Where it stops
+    early, samples beyond the smallest number depend on the answers before, and are no fair sample.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in _rows(run):
@@ -220,7 +210,7 @@ def samples_of_solve(run: Run, policy: Policy | None) -> PlainSamples | None:
     tokens = np.array([[float(row["tokens"] or 0) for row in group] for group in whole])
     sure = np.array([[_number(row["extra"].get("confidence")) for row in group] for group in whole])
     widths = tuple(sorted({*(2**power for power in range(each.bit_length())), each}))
-    where = f"{len(whole)} questions x {each} recorded draws"
+    where = f"{len(whole)} questions x {each} recorded samples"
     return PlainSamples(
         classes,
         right if labelled else agreement_scores(classes),
@@ -250,7 +240,7 @@ def _number(value: Any) -> float:
 
 
 def agreement_scores(classes: IntArray) -> FloatArray:
-    """Return what each answer is worth where right ones are not known: 1 for the commonest, shared where several are."""
+    """Return the score of each answer without correct ones: 1 for the most common, shared between ties."""
     counts = (classes[:, :, None] == classes[:, None, :]).sum(axis=2) * (classes >= 0)
     leading = (counts == counts.max(axis=1, keepdims=True)) & (counts > 0)
     kinds = (leading / np.maximum(counts, 1)).sum(axis=1, keepdims=True)
@@ -261,11 +251,11 @@ def texts_of_arm(arm: ArmEvidence, kept: IntArray, truths: Sequence[str]) -> Arm
     """Return the texts of an arm for the chosen questions."""
     each = arm.classes.shape[1]
     places, owners = (kept[:, None] * each + np.arange(each)).ravel(), np.repeat(kept, each)
-    texts, told = (
+    texts, references = (
         tuple(arm.texts[place] for place in places.tolist()),
         tuple(truths[owner] for owner in owners.tolist()),
     )
-    return ArmTexts(arm.arm.name, arm.arm.budget, owners, texts, told, arm.tokens.ravel()[places])
+    return ArmTexts(arm.arm.name, arm.arm.budget, owners, texts, references, arm.tokens.ravel()[places])
 
 
 def texts_of_solve(run: Run) -> tuple[ArmTexts, ...]:
@@ -277,7 +267,7 @@ def texts_of_solve(run: Run) -> tuple[ArmTexts, ...]:
         f"""SELECT problem, completion, tokens, {"reference" if known else "NULL"} AS truth FROM
             (SELECT problem, completion, tokens FROM rollouts WHERE split = 'eval' AND completion IS NOT NULL
              ORDER BY hash(problem, step, sample) LIMIT ?) {"LEFT JOIN problems USING (problem)" if known else ""}
-            ORDER BY problem""",
+            ORDER BY problem""",  # noqa: S608 - both parts are ours
         MAX_ARM_TEXTS,
     )
     rows = table.to_pylist()
@@ -286,33 +276,35 @@ def texts_of_solve(run: Run) -> tuple[ArmTexts, ...]:
     owners = np.unique([row["problem"] for row in rows], return_inverse=True)[1].astype(np.int64)
     texts, truths = (tuple(row[name] or "" for row in rows) for name in ("completion", "truth"))
     return (
-        ArmTexts("recorded draws", None, owners, texts, truths, np.array([float(row["tokens"] or 0) for row in rows])),
+        ArmTexts(
+            "recorded samples", None, owners, texts, truths, np.array([float(row["tokens"] or 0) for row in rows])
+        ),
     )
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What a policy pays for one question."""
+    """What a policy spends on one question."""
 
     width: int = 1
-    """Samples at most."""
+    """Most samples."""
     budget: int | None = None
     """Thinking tokens it forces; None leaves thinking to the model."""
     early: bool = False
-    """Whether it stops when the vote is decided."""
+    """Whether it stops once the vote is decided."""
 
     @property
     def name(self) -> str:
-        """What it is, for a sentence."""
+        """A short description for a sentence."""
         if self.budget is not None:
             return f"{self.budget:,} thinking tokens"
         if self.width == 1:
-            return "one plain draw"
+            return "one plain sample"
         return f"a vote of up to {self.width} that stops early" if self.early else f"a vote of {self.width}"
 
 
 def policy_spending(policy: Policy, each: float) -> Spending | None:
-    """Say what a policy pays for where a draw writes ``each`` tokens; None where it is no vote and forces no thinking.
+    """Return what a policy spends where a sample has ``each`` tokens; None for other than votes and forced thinking.
 
     A vote by confidence counts as a vote of its width. Thinking that is only capped is not forced: the model may stop
     before.
@@ -332,12 +324,12 @@ def policy_spending(policy: Policy, each: float) -> Spending | None:
 
 
 def policy_in_use(evidence: Evidence) -> Policy | None:
-    """Return the policy that was given, else the one that a recorded run says it used; None where neither is known."""
+    """Return the given policy, else the one that the run recorded; None where neither is known."""
     return evidence.policy if evidence.policy is not None or evidence.run is None else recorded_policy(evidence.run)
 
 
 def recorded_policy(run: Run) -> Policy | None:
-    """Return the policy of a run that the inference loop recorded; None where it is no such run, or the policy cannot be read."""
+    """Return the policy of a recorded run; None where the run is of another kind or the policy cannot be read."""
     try:
         return from_table(Policy, run.header.config["policy"], "policy") if is_recorded_solve(run) else None
     except (BreadthError, AttributeError, TypeError, ValueError):
@@ -345,28 +337,28 @@ def recorded_policy(run: Run) -> Policy | None:
 
 
 def sampling_differences(policy: Policy, measured: Policy) -> list[str]:
-    """Name what a policy draws otherwise than a sweep did; whether log-probs are asked for changes nothing."""
-    told = [
+    """Name the differences in sampling between a policy and a sweep; requesting log-probs is none."""
+    differences = [
         f"{field.name.replace('_', ' ')} {getattr(policy.sampling, field.name)} in use,"
         f" {getattr(measured.sampling, field.name)} measured"
         for field in fields(Sampling)
         if field.name != "top_logprobs"
         and getattr(policy.sampling, field.name) != getattr(measured.sampling, field.name)
     ]
-    told += ["another model"] if policy.model and measured.model and policy.model != measured.model else []
-    return told + (["another system prompt"] if policy.system != measured.system else [])
+    differences += ["another model"] if policy.model and measured.model and policy.model != measured.model else []
+    return differences + (["another system prompt"] if policy.system != measured.system else [])
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredPolicy:
-    """A policy, measured."""
+    """A policy with its measured score and cost."""
 
     spending: Spending
-    """What it pays for."""
+    """What it spends."""
     scores: FloatArray
     """Its score on each question."""
     tokens: float
-    """Tokens it writes for a question."""
+    """Tokens it writes per question."""
 
     @property
     def score(self) -> float:
@@ -374,54 +366,59 @@ class MeasuredPolicy:
         return float(self.scores.mean())
 
 
-def measure_policy(evidence: Evidence, drawn: PlainSamples, finding: str) -> MeasuredPolicy | CannotTell | None:
-    """Measure the policy in use on the samples; None where no policy is known, and why not where they cannot tell of it."""
-    policy, judged = policy_in_use(evidence), sweep(evidence)
+def measure_policy(evidence: Evidence, samples: PlainSamples, finding: str) -> MeasuredPolicy | CannotTell | None:
+    """Measure the policy in use on the samples; None where no policy is known.
+
+    A CannotTell says why the samples do not cover it.
+    """
+    policy, result = policy_in_use(evidence), sweep(evidence)
     if policy is None:
         return None
-    spent = policy_spending(policy, float(drawn.tokens.mean()))
+    spent = policy_spending(policy, float(samples.tokens.mean()))
     if spent is None:
         kind = to_table(policy.strategy).get("kind", "one of your own")
         return CannotTell(
             finding,
             f"the policy in use ({kind}) is neither a vote nor thinking forced to a budget, and was not measured",
         )
-    other = [] if judged is None else sampling_differences(policy, judged.evidence.plan.policy)
+    other = [] if result is None else sampling_differences(policy, result.evidence.plan.policy)
     if other:
-        missing = f"the sweep was not drawn as the policy in use draws: {', '.join(other)}"
+        missing = f"the sweep samples differently from the policy in use: {', '.join(other)}"
         return CannotTell(finding, missing, f"{TUNE_COMMAND} --policy FILE, with the policy in use")
     if spent.budget is not None:
-        return measure_forced_thinking(spent, judged, finding)
-    if spent.width > drawn.num_samples:
-        missing = f"the policy in use draws up to {spent.width}; of every question {drawn.num_samples} comparable samples are there"
-        return CannotTell(
-            finding, missing, f"{TUNE_COMMAND} --widths {','.join(map(str, sorted({*drawn.widths, spent.width})))}"
+        return find_forced_arm(spent, result, finding)
+    if spent.width > samples.num_samples:
+        missing = (
+            f"the policy in use draws up to {spent.width}; each question has {samples.num_samples} comparable samples"
         )
-    return replay_early_stopping(spent, policy, drawn) if spent.early else measure_plain_vote(drawn, spent.width)
+        return CannotTell(
+            finding, missing, f"{TUNE_COMMAND} --widths {','.join(map(str, sorted({*samples.widths, spent.width})))}"
+        )
+    return replay_early_stopping(spent, policy, samples) if spent.early else measure_plain_vote(samples, spent.width)
 
 
-def measure_plain_vote(drawn: PlainSamples, width: int) -> MeasuredPolicy:
-    """Return a plain vote as if it were in use."""
-    return MeasuredPolicy(Spending(width), drawn.vote_scores([width])[:, 0], width * float(drawn.tokens.mean()))
+def measure_plain_vote(samples: PlainSamples, width: int) -> MeasuredPolicy:
+    """Measure a plain vote of a given width."""
+    return MeasuredPolicy(Spending(width), samples.vote_scores([width])[:, 0], width * float(samples.tokens.mean()))
 
 
-def measure_forced_thinking(spent: Spending, judged: TuningResult | None, finding: str) -> MeasuredPolicy | CannotTell:
+def find_forced_arm(spent: Spending, result: TuningResult | None, finding: str) -> MeasuredPolicy | CannotTell:
     """Return the measured arm that forces the same budget, or say that there is none."""
-    arms = () if judged is None else judged.evidence.serial
+    arms = () if result is None else result.evidence.serial
     arm = next((arm for arm in arms if arm.arm.budget == spent.budget), None)
     if arm is None:
-        there = ", ".join(f"{one.arm.budget:,}" for one in arms) or "none"
+        there = ", ".join(f"{arm.arm.budget:,}" for arm in arms) or "none"
         missing = f"the policy in use forces {spent.name}; budgets measured: {there}"
         return CannotTell(finding, missing, f"{TUNE_COMMAND} --budgets {spent.budget}")
     return MeasuredPolicy(spent, arm.scores.mean(axis=1), float(arm.tokens.mean()))
 
 
-def replay_early_stopping(spent: Spending, policy: Policy, drawn: PlainSamples) -> MeasuredPolicy:
-    """Replay a vote that stops early; draws in flight when it is decided are charged whole.
+def replay_early_stopping(spent: Spending, policy: Policy, samples: PlainSamples) -> MeasuredPolicy:
+    """Replay a vote that stops early; samples in flight when it is decided are charged in full.
 
-    A weighing by confidence is left out.
+    Weighting by confidence is left out.
     """
-    votes = StoredVotes.from_classes(drawn.classes, correct=drawn.scores, tokens=drawn.tokens)
+    votes = StoredVotes.from_classes(samples.classes, correct=samples.scores, tokens=samples.tokens)
     strategy = policy.strategy if isinstance(policy.strategy, AdaptiveVote) else AdaptiveVote(spent.width)
     played = replay(votes, {"in use": strategy}).outcomes["in use"].by_question
-    return MeasuredPolicy(spent, played["accuracy"], float((played["started"] * drawn.tokens.mean(axis=1)).mean()))
+    return MeasuredPolicy(spent, played["accuracy"], float((played["started"] * samples.tokens.mean(axis=1)).mean()))

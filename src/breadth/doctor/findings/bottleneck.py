@@ -1,4 +1,4 @@
-"""``bottleneck``: which of the two loops holds the score back, in two numbers."""
+"""``bottleneck``: which of the two loops limits the score, in two numbers."""
 
 from __future__ import annotations
 
@@ -25,34 +25,33 @@ _NAME = "bottleneck"
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What more breadth in training would buy, against what a better inference policy would buy on this checkpoint.
+    """What more breadth in training would gain, against a better inference policy on this checkpoint.
 
-    All that is missing to a perfect score falls into three parts, question by question. (1) What the best policy
-    measured scores above the one in use: inference can have that today. (2) What one right answer among all the draws
-    is worth above that: it is in the model and is not chosen; a verifier or a judge could have it, so it is inference
-    still, and not training. (3) What none of the draws gets right: no policy and no judge can choose an answer that is
-    not there, so at this many draws only training for breadth moves it. The two numbers are (3) and (1). The largest of
-    the three is what limits, and it is said to be only where its lead over the next, on the same questions, leaves out
-    zero.
+    The gap to a perfect score has three parts, question by question. (1) The best measured policy's lead over the one
+    in use: inference can gain that today. (2) The value of one correct answer among all samples, above that: the model
+    finds it and the policy does not choose it. A verifier or a judge could, so this is inference still, not training.
+    (3) Questions that no sample solves: no policy and no judge can choose an answer that is not there, so at this many
+    samples only training for breadth moves it. The two numbers are (3) and (1). The largest of the three is the
+    bottleneck; it is named only where its lead over the next, on the same questions, excludes zero.
 
-    The best policy is chosen on four fifths of the questions and scored on the other fifth, so that its luck does not
-    count. (3) shrinks with more draws, and the sweep has only so many: it is therefore carried on to ten times the
-    draws by two fits, one that lets every question be solved some day and one with questions that never are; and that
-    is shown only where the same fits, made from half of the draws, foretell what all draws came to (the test of
-    honesty). Without a policy in use that was measured, one plain draw stands for it. Always a note: it says where to
-    look, not that something is broken. Misleads where right answers come by guessing, as in multiple choice: then many
-    draws reach everything and training looks as if it had nothing left to give.
+    The best policy is chosen on four fifths of the questions and scored on the other fifth, so its luck does not count.
+    (3) shrinks with more samples, so it is extrapolated to ten times the samples by two fits: one in which every
+    question can be solved, one with questions that never are. The extrapolation is shown only where the same fits, made
+    from half of the samples, predict the result of all samples. Without a measured policy in use, one plain sample is
+    the baseline. Always a note: it says where to look, not that something is broken. It misleads where guessing yields
+    correct answers, as in multiple choice: many samples then reach everything, and training seems to have nothing left
+    to give.
     """
 
     loop: ClassVar[Loop] = "both"
     causes: ClassVar[tuple[str, ...]] = ()
 
     extrapolate_to: int = 10
-    """Times the draws to which what is out of reach is carried on: beyond that the two fits are a bracket and no more
-    (`breadth.measure.pass_at_k`)."""
+    """Times the samples to which the unreachable share is extrapolated; beyond that the two fits only give a bracket
+    (`breadth.measure.extrapolation`)."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Set the two numbers against each other."""
+        """Compare the two numbers."""
         if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import (
@@ -63,80 +62,82 @@ class Bottleneck:
             sweep,
         )
 
-        judged, drawn = sweep(evidence), plain_samples(evidence, _NAME)
-        if drawn is None or isinstance(drawn, CannotTell):
-            return drawn
-        if judged is None:
-            return CannotTell(_NAME, "other policies than the recorded one were not measured", TUNE_COMMAND)
-        if not drawn.labelled or drawn.num_samples < 2:
+        result, samples = sweep(evidence), plain_samples(evidence, _NAME)
+        if samples is None or isinstance(samples, CannotTell):
+            return samples
+        if result is None:
+            return CannotTell(_NAME, "only the recorded policy was measured", TUNE_COMMAND)
+        if not samples.labelled or samples.num_samples < 2:
             missing = (
-                "right answers are not known"
-                if not drawn.labelled
-                else "one draw of a question says nothing of what more would reach"
+                "correct answers are not known"
+                if not samples.labelled
+                else "one sample per question does not show what more would reach"
             )
-            return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with right answers in FILE and --widths 1,2,4,8")
-        used = measure_policy(evidence, drawn, _NAME)
+            return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with correct answers in FILE and --widths 1,2,4,8")
+        used = measure_policy(evidence, samples, _NAME)
         known = isinstance(used, MeasuredPolicy)
-        now = used if isinstance(used, MeasuredPolicy) else measure_plain_vote(drawn, 1)
+        now = used if isinstance(used, MeasuredPolicy) else measure_plain_vote(samples, 1)
         return describe_gap(
-            split_score_gap(judged, drawn, now.scores, self.extrapolate_to), drawn, judged, now, known=known
+            split_score_gap(result, samples, now.scores, self.extrapolate_to), samples, result, now, known=known
         )
 
 
 def describe_gap(
-    found: ScoreGap, drawn: PlainSamples, judged: TuningResult, now: MeasuredPolicy, *, known: bool
+    found: ScoreGap, samples: PlainSamples, result: TuningResult, now: MeasuredPolicy, *, known: bool
 ) -> Finding:
     """Build the finding."""
-    who = f"the policy in use ({now.spending.name})" if known else "one plain draw"
+    who = f"the policy in use ({now.spending.name})" if known else "one plain sample"
     return Finding(
         _NAME,
         Severity.NOTE,
         "strong" if found.lead.low > 0 and stays_largest(found) else "likely",
         "both",
-        f"{_which(found)}: {found.unreachable.value:.0%} of the questions are out of reach of {drawn.num_samples} draws, and the best"
-        f" policy measured gains {round(100 * found.policy.value, 1) + 0.0:.1f} points on {who}.",  # adding zero makes -0.0 a plain one
+        f"{_which(found)}: {found.unreachable.value:.0%} of the questions are out of reach of {samples.num_samples}"
+        " samples, and the best"
+        f" policy measured gains {round(100 * found.policy.value, 1) + 0.0:.1f} points on"
+        f" {who}.",  # adding zero makes -0.0 a plain one
         (
-            Fact("score now", now.score, "%", f"{who}, {drawn.where}"),
+            Fact("score now", now.score, "%", f"{who}, {samples.where}"),
             Fact(
-                "inference: best policy measured less that",
+                "inference: best measured policy, gain on that",
                 found.policy,
                 "%",
                 "chosen and scored on different questions",
             ),
             Fact(
-                "inference: a perfect choice among the draws above that",
+                "inference: gain of a perfect choice among the samples",
                 found.selector,
                 "%",
                 "needs a verifier or a judge",
             ),
             Fact(
-                f"training: out of reach of {drawn.num_samples} draws",
+                f"training: out of reach of {samples.num_samples} samples",
                 found.unreachable,
                 "%",
-                "no policy can choose what is not there",
+                "no policy can choose an answer that is not there",
             ),
-            Fact("lead of the largest of the three", found.lead, "%", "on the same questions"),
+            Fact("lead of the largest part", found.lead, "%", "on the same questions"),
             *_further(found),
         ),
-        "New questions put another of the three first.",
+        "On new questions another of the three parts is the largest.",
         "",
-        _prescriptions(found, judged),
+        _prescriptions(found, result),
     )
 
 
 def _which(found: ScoreGap) -> str:
     if found.lead.low <= 0:
-        return "No loop is shown to limit more than the other"
+        return "Neither loop is shown to limit the score more"
     words = {
-        "policy": "The inference policy limits",
-        "selector": "Choosing among the draws limits",
-        "out": "Training limits",
+        "policy": "The inference policy limits the score",
+        "selector": "Choosing among the samples limits the score",
+        "out": "Training limits the score",
     }
     return words[found.largest]
 
 
 def stays_largest(found: ScoreGap) -> bool:
-    """Say whether the largest stays so with many more draws; what they would reach is not training's."""
+    """Say whether the largest part stays the largest with many more samples; what they reach is not training's."""
     return found.largest != "out" or (
         found.extrapolated is not None and found.extrapolated.low > max(found.policy.value, found.selector.value)
     )
@@ -145,83 +146,77 @@ def stays_largest(found: ScoreGap) -> bool:
 def _further(found: ScoreGap) -> tuple[Fact, ...]:
     if found.extrapolated is None:
         return ()
-    note = "by fits that foretell all draws from half of them"
-    return (Fact(f"out of reach of {found.samples:,} draws, foretold", found.extrapolated, "%", note),)
+    note = "by fits that predict all samples from half of them"
+    return (Fact(f"out of reach of {found.samples:,} samples, extrapolated", found.extrapolated, "%", note),)
 
 
-def _prescriptions(found: ScoreGap, judged: TuningResult) -> tuple[Prescription, ...]:
-    option = judged.choice.option
+def _prescriptions(found: ScoreGap, result: TuningResult) -> tuple[Prescription, ...]:
+    option = result.choice.option
     policy = Prescription(
-        f"Use what the sweep chose: {option.name}",
-        f"{judged.score:.0%} to expect at {judged.cost:,.0f} tokens a question.",
+        f"Use the policy that the sweep chose: {option.name}",
+        f"{result.score:.0%} expected at {result.cost:,.0f} tokens per question.",
         (Change("votes", option.width) if option.budget is None else Change("thinking_budget", option.budget),),
         source="breadth tune",
     )
     select = Prescription(
-        "Choose among the draws by a verifier or a judge (strategy best-of-n in policy.toml)",
-        f"Up to {100 * found.selector.value:.0f} points lie in draws that are right and not chosen.",
+        "Choose among the samples by a verifier or a judge (strategy best-of-n in policy.toml)",
+        f"Up to {100 * found.selector.value:.0f} points are in correct samples that are not chosen.",
         (),
         "A weak judge is worse than a vote.",
         "arXiv 2408.03314",
     )
     train = Prescription(
-        "Train for breadth: hold entropy, keep a price on leaving the base, or start from a checkpoint with more"
-        " pass@k",
-        f"{found.unreachable.value:.0%} of the questions are in no draw, so that only the weights can bring them.",
+        "Train for breadth: hold entropy, keep a KL penalty to the base, or start from a checkpoint with higher pass@k",
+        f"{found.unreachable.value:.0%} of the questions are solved by no sample, so only training can gain them.",
         source="arXiv 2505.22617, 2505.24864",
     )
-    shown = found.policy.value if judged.choice.outcome == "better" else 0.0
-    worth = ((shown, policy), (found.selector.value, select), (found.unreachable.value, train))
-    return tuple(one for gain, one in sorted(worth, key=lambda pair: -pair[0]) if gain > 0)
-
-
-FINDING = Bottleneck()
-"""As the doctor asks it."""
+    shown = found.policy.value if result.choice.outcome == "better" else 0.0
+    gains = ((shown, policy), (found.selector.value, select), (found.unreachable.value, train))
+    return tuple(remedy for gain, remedy in sorted(gains, key=lambda pair: -pair[0]) if gain > 0)
 
 
 FIT_REPLICATES = 200
-"""Resamples behind a foretold number: it is a bracket, whose ends need no third digit."""
+"""Resamples behind an extrapolated number: it is a bracket, whose ends need no third digit."""
 
 
 GapPart = Literal["policy", "selector", "out"]
-"""What is missing: a better policy, a perfect choice among the draws, or draws that are right at all."""
+"""Parts of the gap: a better policy, a perfect choice among the samples, or correct samples at all."""
 
 
 @dataclass(frozen=True)
 class ScoreGap:
-    """The three parts, as means over questions; together with the score in use they are 1."""
+    """The three parts, as means over questions; with the score in use they add up to 1."""
 
     policy: Interval
-    """Score of the best policy measured less that of the one in use."""
+    """Score of the best measured policy minus that of the one in use."""
     selector: Interval
-    """How often one of all the draws is right, less the score of the best policy."""
+    """How often any sample is correct, minus the score of the best policy."""
     unreachable: Interval
-    """How often none of the draws is right."""
+    """How often no sample is correct."""
     largest: GapPart
     """The largest of the three."""
     lead: Interval
-    """The largest less the next, on the same questions."""
+    """The largest minus the next, on the same questions."""
     samples: int
-    """Draws to which ``further`` is carried on."""
+    """Samples to which ``extrapolated`` reaches."""
     extrapolated: Interval | None
-    """How often none of so many draws would be right, by the two fits; None where they do not foretell what was drawn.
-    """
+    """How often none of so many samples would be correct, by the two fits; None where the fits fail their test."""
 
 
-def split_score_gap(judged: TuningResult, drawn: PlainSamples, scores: FloatArray, times: int) -> ScoreGap:
-    """Split what is missing; ``scores`` are those of the policy in use, ``times`` how much further to carry on."""
-    best = cross_fitted_best(np.column_stack([one.scores for one in judged.options]), judged.evidence.plan.seed)
-    reached = drawn.pass_at(drawn.num_samples)
+def split_score_gap(result: TuningResult, samples: PlainSamples, scores: FloatArray, times: int) -> ScoreGap:
+    """Split the gap; ``scores`` are those of the policy in use, ``times`` is how far to extrapolate."""
+    best = cross_fitted_best(np.column_stack([option.scores for option in result.options]), result.evidence.plan.seed)
+    reached = samples.pass_at(samples.num_samples)
     parts: dict[GapPart, FloatArray] = {"policy": best - scores, "selector": reached - best, "out": 1 - reached}
     first, second = sorted(parts, key=lambda part: -float(parts[part].mean()))[:2]
     means = {part: mean_interval(values, bounds=(-1.0, 1.0)) for part, values in parts.items()}
     lead = mean_interval(parts[first] - parts[second], bounds=(-1.0, 1.0))
-    further = extrapolate_unreachable(drawn, times * drawn.num_samples)
-    return ScoreGap(means["policy"], means["selector"], means["out"], first, lead, times * drawn.num_samples, further)
+    further = extrapolate_unreachable(samples, times * samples.num_samples)
+    return ScoreGap(means["policy"], means["selector"], means["out"], first, lead, times * samples.num_samples, further)
 
 
 def cross_fitted_best(table: FloatArray, seed: int = 0) -> FloatArray:
-    """Return each question's score under the option that is best on the other four fifths of the questions (questions x options)."""
+    """Return each question's score under the option that is best on the other four fifths (questions x options)."""
     from breadth.tuning.choice import FOLDS
 
     fold = np.random.default_rng(seed).permutation(len(table)) % FOLDS
@@ -229,41 +224,44 @@ def cross_fitted_best(table: FloatArray, seed: int = 0) -> FloatArray:
     return np.asarray(table[np.arange(len(table)), picks[fold]])
 
 
-def extrapolate_unreachable(drawn: PlainSamples, draws: int) -> Interval | None:
-    """Return the share of questions out of reach of so many draws; None where the fits fail the test of honesty.
+def extrapolate_unreachable(samples: PlainSamples, draws: int) -> Interval | None:
+    """Return the share of questions that so many samples never solve; None where the fits fail their test.
 
-    The test: made from the first half of each question's draws, what they foretell for all draws must hold what those
-    came to.
+    The test: fits to the first half of each question's samples must predict the result of all samples.
     """
     from breadth.measure.pass_at_k import extrapolate_pass_at_k
 
-    half = drawn.num_samples // 2
+    half = samples.num_samples // 2
     if half < 2:
         return None
-    right = drawn.scores == 1
+    right = samples.scores == 1
     try:
         early = extrapolate_pass_at_k(
-            np.full(drawn.num_questions, half),
+            np.full(samples.num_questions, half),
             right[:, :half].sum(axis=1),
-            [drawn.num_samples],
+            [samples.num_samples],
             replicates=FIT_REPLICATES,
         )
         late = extrapolate_pass_at_k(
-            np.full(drawn.num_questions, drawn.num_samples), right.sum(axis=1), [draws], replicates=FIT_REPLICATES
+            np.full(samples.num_questions, samples.num_samples), right.sum(axis=1), [draws], replicates=FIT_REPLICATES
         )
     except MeasureError:  # every draw right, or none
         return None
-    if float(drawn.pass_at(drawn.num_samples).mean()) not in bracket_fits(early):
+    if float(samples.pass_at(samples.num_samples).mean()) not in bracket_fits(early):
         return None
     reached = bracket_fits(late)
     return Interval(1 - reached.value, 1 - reached.high, 1 - reached.low, reached.level, reached.method)
 
 
 def bracket_fits(found: Extrapolation) -> Interval:
-    """Return what lies between the two fits; where the draws demand questions that are never solved, what the fit with them says."""
+    """Return the bracket of the two fits; where the data demand never-solved questions, the fit that has them."""
     plain, inflated = found.beta_pass[0], found.zero_inflated_pass[0]
     return (
         inflated
         if found.has_impossible_problems
         else Interval(plain.value, inflated.low, plain.high, plain.level, "two fits")
     )
+
+
+FINDING = Bottleneck()
+"""The check with its default thresholds."""

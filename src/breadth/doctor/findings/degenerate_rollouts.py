@@ -37,12 +37,12 @@ class DegenerateRollouts:
     """More completions are degenerate now than at the start.
 
     A completion is degenerate when two detectors fire on it: repeated 4-grams, a loop at the end, the answer stated
-    again and again, the answer given at once, the work skipped against the median of the start
-    (`breadth.measure.degeneracy`). Read from a bounded sample of texts of both ends; the interval resamples problems.
-    Over-hard problems teach such shortcuts before accuracy moves (arXiv 2605.28388).
+    again and again, the answer given at once, the work skipped compared with the median of the start
+    (`breadth.measure.degeneracy`). Read from a bounded sample of texts at both ends; the interval resamples problems.
+    Overly hard problems teach such shortcuts before accuracy moves (arXiv 2605.28388).
 
-    Misleads where the texts are no worked solutions in words and numbers: what always looked degenerate is not counted,
-    for only a rise over the start is.
+    It misleads where the texts are no worked solutions in words and numbers; but only a rise over the start counts, so
+    what always looked degenerate is ignored.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -55,16 +55,15 @@ class DegenerateRollouts:
     )
 
     few: float = 0.02
-    """Rise of the share that, for sure, is worth a word: one in seven groups of eight then holds one more."""
+    """Rise of the share that is reported, if certain: one in seven groups of eight then holds one more."""
     touched: float = 0.1
-    """Share above which, for sure, it is a warning: of groups of eight more than half then hold one, as for
-    ``truncation``.
-    """
+    """Share above which it is a warning, if certain: more than half of groups of eight then hold one, as for
+    ``truncation``."""
     most: float = 0.5
-    """Share above which it is critical: most of what is trained on is no reasoning."""
+    """Share above which it is critical: most of the training data is then no reasoning."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Run the detectors on texts of both ends."""
+        """Run the detectors on texts from both ends."""
         if evidence.run is None or not covers_training(evidence):
             return None
         ends, texts = training_ends(evidence), completions_at_ends(evidence)
@@ -74,10 +73,12 @@ class DegenerateRollouts:
 
         reference = reference_computation(texts[0].texts) or None
         checked = [[response_degeneracy(text, reference=reference) for text in end.texts] for end in texts]
-        then, now = (np.array([float(one.is_degenerate) for one in end]) for end in checked)
+        then, now = (np.array([float(text.is_degenerate) for text in end]) for end in checked)
         found = mean_shift((texts[0].problems, then), (texts[1].problems, now))
         if found.problems < MIN_CLUSTERS:
-            return CannotTell(NAME, f"texts of {found.problems} problems at one of the ends; {MIN_CLUSTERS} are needed")
+            return CannotTell(
+                NAME, f"only {found.problems} problems have texts at one end of the run; {MIN_CLUSTERS} are needed"
+            )
         if found.change.low <= self.few:
             return None
         return Finding(
@@ -88,7 +89,7 @@ class DegenerateRollouts:
             f"{found.now.value:.0%} of the completions are degenerate, up from {found.start.value:.0%} at the start: "
             f"{common_detectors(checked[1])}.",
             _facts(ends, found, texts, checked[1], accuracy_of_degenerate(texts[1], now)),
-            "Read twenty of the newest completions: they reason, and state their answer once, at the end.",
+            "Twenty of the newest completions, read by hand, reason and state their answer once, at the end.",
             _cost(found, accuracy_of_degenerate(texts[1], now)),
             _prescriptions(evidence, checked[1]),
         )
@@ -102,14 +103,14 @@ class DegenerateRollouts:
 
 def common_detectors(checked: Sequence[Degeneracy]) -> str:
     """Name the two detectors that fire together most often."""
-    pairs = Counter(name for one in checked if one.is_degenerate for name in one.detections)
+    pairs = Counter(name for text in checked if text.is_degenerate for name in text.detections)
     return " and ".join(name for name, _ in pairs.most_common(2))
 
 
 def accuracy_of_degenerate(
     texts: Completions, degenerate: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> Interval | None:
-    """Return the share of degenerate completions that were right; None where that is not known."""
+    """Return the share of degenerate completions that were correct; None where that is not known."""
     known = texts.right[(degenerate == 1) & np.isfinite(texts.right)]
     return wilson(int(known.sum()), len(known)) if len(known) else None
 
@@ -121,25 +122,25 @@ def _facts(
     checked: Sequence[Degeneracy],
     rewarded: Interval | None,
 ) -> tuple[Fact, ...]:
-    fired = Counter(name for one in checked for name in one.detections)
+    fired = Counter(name for text in checked for name in text.detections)
     facts = [
         Fact("degenerate at the start", found.start, "%", f"{len(texts[0]):,} texts, {ends.start.name}"),
         Fact("degenerate now", found.now, "%", f"{len(texts[1]):,} texts, {ends.now.name}"),
         Fact("rise", found.change, "%", f"over {found.problems:,} problems"),
         *(Fact(f"{name} now", count / len(checked), "%") for name, count in fired.most_common(3)),
     ]
-    return (*facts, *([] if rewarded is None else [Fact("of the degenerate ones right", rewarded, "%")]))
+    return (*facts, *([] if rewarded is None else [Fact("correct among the degenerate ones", rewarded, "%")]))
 
 
 def _cost(found: Shift, rewarded: Interval | None) -> str:
-    said = f"{found.now.value:.0%} of what is drawn now is no reasoning to learn from"
+    share = f"{found.now.value:.0%} of the rollouts now hold no reasoning to learn from"
     if rewarded is None or rewarded.low <= 0:
-        return f"{said}."
-    return f"{said}, and {rewarded.value:.0%} of that was right all the same: the shortcut is what is rewarded."
+        return f"{share}."
+    return f"{share}, and {rewarded.value:.0%} of those are correct all the same: the reward pays for the shortcut."
 
 
 def _prescriptions(evidence: Evidence, checked: Sequence[Degeneracy]) -> tuple[Prescription, ...]:
-    fired = Counter(name for one in checked for name in one.detections)
+    fired = Counter(name for text in checked for name in text.detections)
     loops = fired["tail loop"] + fired["n-gram repetition"] >= fired["early answer"] + fired["computation skipping"]
     wanted = [
         prescriptions.drop_degenerate_successes(),
@@ -147,8 +148,8 @@ def _prescriptions(evidence: Evidence, checked: Sequence[Degeneracy]) -> tuple[P
         prescriptions.filter_problems(easier=True),
         prescriptions.add_kl_penalty(evidence),
     ]
-    return tuple(one for one in wanted if one is not None)
+    return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 FINDING = DegenerateRollouts()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

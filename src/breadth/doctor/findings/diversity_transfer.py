@@ -1,4 +1,4 @@
-"""``diversity-transfer``: different answers are lost on problems that were never solved, where no reward ever arrived."""
+"""``diversity-transfer``: answers lose diversity on unsolved problems, which never got any reward."""
 
 from __future__ import annotations
 
@@ -30,26 +30,25 @@ NAME = "diversity-transfer"
 
 @dataclass(frozen=True)
 class DiversityTransfer:
-    """Narrowing on what it solves has narrowed the policy on what it does not solve.
+    """Narrowing on solved problems has narrowed the policy on unsolved ones.
 
-    Distinct answers at equally many samples, on the problems that neither the start nor the end of the run solves,
-    start less now, with an interval over problems (`breadth.measure.diversity`, after arXiv 2509.06941). A gap that
-    vanishes at equally many readable answers is one of formatting, and is not reported. Held-out problems are compared
-    where there are any; else those of the training that both ends asked.
+    Measured as distinct answers at equal sample counts, on the problems that neither the start nor the end of the run
+    solves: start minus now, with an interval over problems (`breadth.measure.transfer`, after arXiv 2509.06941). A gap
+    that vanishes at equal counts of readable answers is one of formatting, and is not reported. Held-out problems are
+    compared where there are any; else training problems that occur at both ends.
 
-    Almost every run loses some: it is a warning when surely more than half of what there was to lose is gone and pass@k
-    has not surely risen. Misleads where the temperature changed on the way.
+    Almost every run loses some. It is a warning when certainly more than half of what could be lost is gone and pass@k
+    has not certainly risen. It misleads where the temperature changed during the run.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "format-collapse", "drift")
 
     relevant: float = 0.1
-    """Share of what there was to lose that must surely be gone: what a reader of a plot would call a change
-    (`breadth.measure.trends`).
-    """
+    """Share of what could be lost that must certainly be gone: what a reader of a plot would call a change
+    (`breadth.measure.trends`)."""
     half: float = 0.5
-    """Share from which on it is a warning: more is gone than left."""
+    """Share above which it is a warning: more is gone than left."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare distinct answers on unsolved problems with the start."""
@@ -63,14 +62,14 @@ class DiversityTransfer:
             return lacking
         unsolved = count_unsolved(ends)
         if unsolved < MIN_CLUSTERS:
-            missing = f"{unsolved} problems were asked at both ends and solved at neither; {MIN_CLUSTERS} are needed"
+            missing = f"{unsolved} problems occur at both ends and are solved at neither; {MIN_CLUSTERS} are needed"
             return CannotTell(
-                NAME, missing, "evaluate the same held-out problems, hard ones among them, at several steps"
+                NAME, missing, "evaluate the same held-out problems, including hard ones, at several steps"
             )
         from breadth.measure.diversity import transfer_gap
 
         found = transfer_gap(_arm(ends.now), _arm(ends.start))
-        lost = lost_share(found)
+        lost = share_lost(found)
         if lost is None or lost.low <= self.relevant or found.every.shared_parsed.low <= 0:
             return None
         return self.report(evidence, ends, found, lost)
@@ -89,13 +88,15 @@ class DiversityTransfer:
             Severity.WARNING if lost.low > self.half and not paid else Severity.NOTE,
             "strong",
             "training",
-            f"On problems that it never solved the policy gives {found.every.shared.value:.2g} fewer different answers"
+            f"On problems it never solved, the policy gives {found.every.shared.value:.2g} fewer different answers"
             f" in {found.sample_size} samples than at the start.",
             _facts(ends, found, lost),
-            "Drawn at the same temperature, the checkpoint of the start gives as few different answers to the same"
+            "Sampled at the same temperature, the checkpoint of the start gives as few different answers to the same"
             " problems.",
-            "" if covered is None else f"Meanwhile pass@{covered[0]} moved by {covered[1].change.value:+.2g}.",
-            tuple(one for one in wanted if one is not None),
+            ""
+            if covered is None
+            else f"Over the same steps pass@{covered[0]} changed by {covered[1].change.value:+.2g}.",
+            tuple(remedy for remedy in wanted if remedy is not None),
         )
 
 
@@ -111,14 +112,14 @@ def _arm(window: Window) -> ArmSamples:
 
 
 def count_unsolved(ends: Ends) -> int:
-    """Count the problems that both ends asked and neither solved."""
+    """Count the problems that occur at both ends and are solved at neither."""
     asked = set(ends.start.samples.names) & set(ends.now.samples.names)
     solved = (set(problem_names(window)[window.samples.correct == 1].tolist()) for window in (ends.start, ends.now))
     return len(asked.difference(*solved))
 
 
-def lost_share(found: Transfer) -> Interval | None:
-    """Return what was lost of the answers beyond the first, which none can lose; None where the start gave one answer only."""
+def share_lost(found: Transfer) -> Interval | None:
+    """Return the lost share of the answers beyond the first; None where the start gave only one answer."""
     there = found.every.base.distinct_unsolved.value - 1
     if not there > 0:
         return None
@@ -130,13 +131,13 @@ def _facts(ends: Ends, found: Transfer, lost: Interval) -> tuple[Fact, ...]:
     gap = found.every
     where = f"{ends.where}, {gap.problems:,} problems at {found.sample_size} samples"
     return (
-        Fact("different answers lost where neither solves", gap.shared, "", where),
-        Fact("the same at equally many readable answers", gap.shared_parsed),
-        Fact("of the answers beyond the first", lost, "%"),
-        Fact("different answers where unsolved, at the start", gap.base.distinct_unsolved),
+        Fact("different answers lost where neither end solves the problem", gap.shared, "", where),
+        Fact("the same at equal counts of readable answers", gap.shared_parsed),
+        Fact("share of the answers beyond the first", lost, "%"),
+        Fact("different answers on unsolved problems, at the start", gap.base.distinct_unsolved),
         Fact("now", gap.trained.distinct_unsolved),
     )
 
 
 FINDING = DiversityTransfer()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

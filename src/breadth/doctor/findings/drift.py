@@ -1,4 +1,4 @@
-"""``drift``: the policy runs away from its reference faster than its own pace so far explains."""
+"""``drift``: the policy moves away from its reference faster than its earlier pace explains."""
 
 from __future__ import annotations
 
@@ -16,46 +16,45 @@ from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries
 
 DIVERGENCES = {"kl_reference": "the reference policy", "kl_old": "the policy that sampled"}
-"""Divergences that are judged, and from whom each is."""
+"""Divergences that are checked -> the policy each is measured from."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """The divergence has grown beyond what the run's earlier stretch explains, or its price outweighs the reward.
+    """The divergence has grown beyond what the run's earlier pace explains, or its penalty outweighs the reward.
 
-    A divergence that grows is how learning looks, and no level of it is wrong in itself. Near the reference it is a
-    squared distance, so a policy that moves at a constant pace makes it grow with the square of the steps; what is
-    judged is therefore its square root. The pace is that of an earlier stretch (the first eighth, where rates warm up,
-    left out), continued to the end at the most its interval allows; it is drift when the last eighth lies beyond that
-    by a factor. While the score rises it is a note: fast learning moves fast. It misleads after a change of the
-    learning rate or of the data on the way, and a divergence estimated from few tokens has a heavy tail.
+    A growing divergence is how learning looks, and no level of it is wrong in itself. Near the reference it is a
+    squared distance, so a policy that moves at constant pace makes it grow with the square of the steps; its square
+    root is therefore examined. The pace is that of an earlier stretch (without the first eighth, where learning rates
+    warm up), continued to the end at the upper end of its interval. It is drift when the last eighth exceeds that by a
+    factor. While the score rises it is a note: fast learning moves fast. It misleads after a change of learning rate or
+    data during the run, and a divergence estimated from few tokens has a heavy tail.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("train-inference-mismatch", "entropy-explosion", "reward-hacking")
 
     beyond: float = 2.0
-    """Times what the pace explains that it lies above for sure: 1.4 times as far away; less is what a schedule of rates
-    does.
-    """
+    """Factor above what the pace explains, if certain: 1.4 times the distance; less is what a learning-rate schedule
+    does."""
     least: float = 0.02
-    """Nats a token below which no growth matters: by Pinsker's inequality the two policies then differ by at most a tenth of the
-    probability at a token."""
+    """Nats per token below which no growth matters: by Pinsker's inequality the two policies then differ by at most a
+    tenth of the probability at a token."""
     earlier: tuple[float, float] = (0.5, 0.75)
-    """Where the earlier stretch ends, as a share of the run: at half, and at three quarters for a run that takes off
-    late.
-    """
+    """End of the earlier stretch as a share of the run: half, and three quarters for a run that takes off late."""
     outweighs: float = 1.0
-    """Price times divergence above which it is drift whatever the pace: advantages have a spread of one within a group, so the
-    penalty at a token is then the larger part of what moves it."""
+    """KL coefficient times divergence above which it is drift at any pace: advantages have a spread of one within a
+    group, so the penalty at a token then outweighs them."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the end with what the earlier pace explains."""
         if not is_training_run(evidence):
             return None
-        judged = [name for name in DIVERGENCES if evidence.trend(name) is not None]
-        found = [one for one in (self.check_divergence(evidence, name) for name in judged) if one is not None]
-        if found or judged:
+        logged = [name for name in DIVERGENCES if evidence.trend(name) is not None]
+        found = [
+            finding for finding in (self.check_divergence(evidence, name) for name in logged) if finding is not None
+        ]
+        if found or logged:
             return found[0] if found else None
         return evidence.missing_metric("drift", "kl_reference")
 
@@ -69,11 +68,11 @@ class Drift:
         if now.end.low <= self.beyond * explained and price <= self.outweighs:
             return None
         times = (
-            f"{now.end.value / explained:.2g} times what its own pace explains"
+            f"{now.end.value / explained:.2g} times what its earlier pace explains"
             if now.end.low > self.beyond * explained
             else ""
         )
-        paid = f"{price:.2g} of penalty a token, against advantages of about 1" if price > self.outweighs else ""
+        paid = f"{price:.2g} of penalty per token, against advantages of about 1" if price > self.outweighs else ""
         score = evidence.late_trend("reward")
         step = evidence.first_step_past(name, self.beyond * explained, below=False) if times else None
         return Finding(
@@ -81,18 +80,18 @@ class Drift:
             drift_severity(score),
             "likely",
             "training",
-            f"The divergence from {DIVERGENCES[name]} has grown to {now.end.value:.2g} nats a token,"
-            f" {times or paid}{_beside(score)}.",
+            f"The divergence from {DIVERGENCES[name]} has grown to {now.end.value:.2g} nats per token,"
+            f" {times or paid}{describe_score(score)}.",
             _facts(evidence, name, now, explained, score),
-            "The learning rate or the data was changed where it began to grow, or it goes back by itself while the"
+            "The learning rate or the data changed where it began to grow, or it falls again by itself while the"
             " score rises.",
-            "" if step is None else f"It has been beyond that since step {step:,}.",
+            "" if step is None else f"It has exceeded that since step {step:,}.",
             _prescriptions(evidence, step),
         )
 
 
 def extrapolate_pace(series: MetricSeries, share: float) -> float:
-    """Return the divergence to be expected at the end, at most, if the distance had grown on as it did in an earlier stretch."""
+    """Return the largest divergence expected at the end if the distance had kept growing at its earlier pace."""
     begin, stop, eighth = len(series) // 8, int(share * len(series)), max(3, len(series) // 8)
     if stop - begin < MIN_POINTS:
         return np.inf
@@ -104,16 +103,17 @@ def extrapolate_pace(series: MetricSeries, share: float) -> float:
 
 
 def drift_severity(score: Trend | None) -> Severity:
-    """Judge by the score over the second half: a fall is critical, a rise excluded a warning, anything else a note."""
+    """Return the severity by the score of the second half: falling is critical, not rising a warning, else a note."""
     if score is None or not excludes_rise(score):
         return Severity.NOTE
     return Severity.CRITICAL if score.verdict == "falling" else Severity.WARNING
 
 
-def _beside(score: Trend | None) -> str:
+def describe_score(score: Trend | None) -> str:
+    """Say what the score does meanwhile."""
     words = {
         "falling": " while the score falls",
-        "flat": " while the score stands still",
+        "flat": " while the score stays flat",
         "rising": "; the score rises with it",
     }
     return "" if score is None else words.get(score.verdict, "")
@@ -132,14 +132,21 @@ def _facts(evidence: Evidence, name: str, now: Trend, explained: float, score: T
                 "what the earlier pace explains",
                 explained,
                 "nats",
-                "at most, with its square root growing on as it did",
+                "at most, with its square root growing at the earlier pace",
             )
         )
     if evidence.config.kl:
-        facts.append(Fact("price of a nat", evidence.config.kl, "", evidence.config.describe("kl")))
-    rate = evidence.trend("learning_rate")
-    if rate is not None:
-        facts.append(Fact("learning rate", f"{rate.start.value:.2g} to {rate.end.value:.2g}", "", rate.verdict))
+        facts.append(Fact("KL coefficient", evidence.config.kl, "", evidence.config.describe("kl")))
+    learning_rate = evidence.trend("learning_rate")
+    if learning_rate is not None:
+        facts.append(
+            Fact(
+                "learning rate",
+                f"{learning_rate.start.value:.2g} to {learning_rate.end.value:.2g}",
+                "",
+                learning_rate.verdict,
+            )
+        )
     if score is not None:
         facts.append(Fact("change of the reward in the second half", score.change, "", score.verdict))
     return tuple(facts)
@@ -152,8 +159,8 @@ def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, 
         prescriptions.correct_mismatch(evidence),
         None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
-    return tuple(one for one in wanted if one is not None)
+    return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 FINDING = Drift()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

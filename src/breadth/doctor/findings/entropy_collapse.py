@@ -1,4 +1,4 @@
-"""``entropy-collapse``: the policy has used up its entropy, and with it what it could still learn by exploring."""
+"""``entropy-collapse``: the policy has used up its entropy, and with it the ability to learn by exploring."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from breadth.report.sections import Fact, Severity
 class EntropyCollapse:
     """Entropy fell to a small part of its own start.
 
-    Judged by the logarithm of the logged entropy, its last eighth against its first: that it falls, beyond what a
-    sluggish wander would do, and how far, as exactly as neighbouring steps agree. What is measured at less than half of
-    its start, for sure, is gone however it came about: there no trend is asked for, and the word is "likely". That it
-    shows is a matter of intervals, how bad it is one of the best estimate. No absolute value is asked for, because
-    trainers log at least four different numbers under this name. A fall is what learning looks like; it is a collapse
-    when so much is gone that little is left to buy with it, or when the score is not seen to rise while it falls.
+    Measured on the logarithm of the logged entropy, its last eighth against its first: that it falls, beyond what slow
+    random drift would do, and how far. Entropy that is certainly below half of its start is gone whatever the trend; no
+    trend is required there, and the confidence is "likely". Intervals decide whether it is reported, the best estimate
+    decides how bad it is. No absolute value is required, because trainers log at least four different numbers under
+    this name. A fall is what learning looks like. It is a collapse when so much is gone that little is left to trade
+    for score, or when the score is not seen to rise while it falls.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("train-inference-mismatch", "narrow-data-format", "overly-hard")
 
     floor: float = 0.7
-    """Share of the start below which, for sure, it is worth a word: where the band begins that our own thermostat holds
-    entropy in.
-    """
+    """Share of the start below which it is reported, if certain: the lower end of the band in which our own entropy
+    controller holds it."""
     half: float = 0.5
-    """Share below which it is a warning unless the score is shown to rise over the second half of the run: the larger part is gone, and
-    nothing more is seen to be had for it. A score that was not logged, or at too few steps, is held against nobody."""
+    """Share below which it is a warning unless the score is shown to rise over the second half of the run: most of the
+    entropy is gone, and nothing more is gained for it. A score that was not logged, or at too few steps, counts against
+    nobody."""
     low: float = 0.25
-    """Share below which it is a warning even while the score rises: with 73 % of the entropy used, the runs of arXiv 2505.22617 had
-    76 % of all they were ever to gain."""
+    """Share below which it is a warning even while the score rises: with 73 % of the entropy used, the runs of arXiv
+    2505.22617 had reached 76 % of their total gain."""
     spent: float = 0.1
-    """Share below which it is critical: with 93 % used they had 94 %."""
+    """Share below which it is critical: with 93 % used they had reached 94 %."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare entropy with its start."""
@@ -53,18 +53,18 @@ class EntropyCollapse:
             return evidence.missing_metric("entropy-collapse", "entropy")
         if entropy.ratio is None:
             return CannotTell(
-                "entropy-collapse", "entropy is not clearly above zero at the start: it cannot be compared with it"
+                "entropy-collapse", "entropy is not clearly above zero at the start, so it cannot be compared with it"
             )
         if not self.shows(entropy):
             return None
         score = evidence.late_trend("reward")
-        law = trusted_law(evidence)
+        law = believable_law(evidence)
         return Finding(
             "entropy-collapse",
             self.severity(entropy.ratio, score),
             _confidence(evidence) if entropy.verdict == "falling" else "likely",
             "training",
-            f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{_beside(score)}.",
+            f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{describe_late_score(score)}.",
             (*_facts(evidence, entropy, entropy.ratio, score), *_law_facts(law)),
             "The same policy's entropy on the prompts of the first steps, at the same temperature, is as high as it was"
             " then.",
@@ -73,7 +73,7 @@ class EntropyCollapse:
         )
 
     def shows(self, entropy: Trend) -> bool:
-        """Say whether a series of entropies has collapsed."""
+        """Say whether a trend of entropy is a collapse."""
         return entropy.ratio is not None and entropy.ratio.high < (
             self.floor if entropy.verdict == "falling" else self.half
         )
@@ -87,11 +87,12 @@ class EntropyCollapse:
         return Severity.NOTE
 
 
-def _beside(score: Trend | None) -> str:
+def describe_late_score(score: Trend | None) -> str:
+    """Say what the score does over the second half."""
     if score is None:
         return ""
     if score.verdict == "cannot tell":
-        return ", and no rise of the score over the second half is shown"
+        return ", and the score shows no rise over the second half"
     return ", while the score still rises" if score.verdict == "rising" else ", and the score has stopped rising"
 
 
@@ -117,15 +118,15 @@ def _facts(evidence: Evidence, entropy: Trend, ratio: Interval, late: Trend | No
 
 
 def describe_directions(score: Trend, late: Trend | None) -> str:
-    """Say where a score went over the whole run and, where that is another way, over its second half, which is what the verdict asks."""
+    """Describe the score's direction over the whole run and, where it differs, over the second half."""
     if late is None or late.verdict == score.verdict:
         return score.verdict
     shown = "no direction is shown" if late.verdict == "cannot tell" else late.verdict
     return f"{score.verdict}; over the second half {shown}"
 
 
-def trusted_law(evidence: Evidence) -> LawFit | None:
-    """Return the entropy law where it may be believed."""
+def believable_law(evidence: Evidence) -> LawFit | None:
+    """Return the fitted entropy law; None where it may not be believed."""
     found = None if evidence.run is None else fit_run_law(evidence.run)
     return None if found is None or found[1] else found[0]
 
@@ -135,19 +136,19 @@ def _law_facts(law: LawFit | None) -> list[Fact]:
         return []
     facts = [
         Fact(
-            "score when entropy is used up, by the law",
+            "predicted score when entropy is used up",
             law.ceiling,
             "",
             "R = b - a exp(H), arXiv 2505.22617, fitted to this run",
         )
     ]
     if law.steps_left is not None and math.isfinite(law.steps_left.value):
-        facts.append(Fact("steps left until then", law.steps_left))
+        facts.append(Fact("predicted steps until then", law.steps_left))
     return facts
 
 
 def cost_since_half(evidence: Evidence, level: float) -> str:
-    """Say what the steps since entropy was half gone have brought."""
+    """Say what the steps since entropy had halved have gained."""
     step, score, entropy = (
         evidence.first_step_past("entropy", level, below=True),
         evidence.series("reward"),
@@ -176,8 +177,8 @@ def _prescriptions(evidence: Evidence, entropy: Trend, floor: float) -> tuple[Pr
         prescriptions.raise_upper_clip(evidence) if evidence.config.on_policy else None,
         None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
-    return tuple(one for one in wanted if one is not None)
+    return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 FINDING = EntropyCollapse()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``entropy-explosion``: entropy rises while the score does not; the policy is becoming random."""
+"""``entropy-explosion``: entropy rises while the score does not; the policy becomes random."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from breadth.report.sections import Fact, Severity
 class EntropyExplosion:
     """Entropy has risen far above its own start.
 
-    Exploring more is no failure while it pays: what counts is a sure rise beside a score that does not rise with it. A
-    sure doubling is worth a warning in any case: users see entropy rise first and the run die later (verl#2738).
+    More exploration is no failure while it pays: what counts is a certain rise of entropy with a score that does not
+    rise too. A certain doubling is always worth a warning: users see entropy rise first and the run die later
+    (verl#2738).
     """
 
     loop: ClassVar[Loop] = "training"
@@ -29,19 +30,20 @@ class EntropyExplosion:
     )
 
     risen: float = 1.5
-    """Times the start that it is above for sure: where the band ends that our own thermostat holds entropy in."""
+    """Factor over the start that it certainly exceeds: the upper end of the band in which our own entropy controller
+    holds it."""
     doubled: float = 2.0
-    """Times the start that is a warning whatever the score does, and critical where it falls: twice the nats square the number of choices
-    at every token."""
+    """Factor over the start that is a warning whatever the score does, and critical where it falls: twice the nats
+    square the number of choices at every token."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Compare entropy with its start, and look at the score beside it."""
+        """Compare entropy with its start, and with the score."""
         entropy = evidence.trend("entropy")
         if entropy is None:
             return evidence.missing_metric("entropy-explosion", "entropy")
         if entropy.ratio is None:
             return CannotTell(
-                "entropy-explosion", "entropy is not clearly above zero at the start: it cannot be compared with it"
+                "entropy-explosion", "entropy is not clearly above zero at the start, so it cannot be compared with it"
             )
         if not self.shows(entropy):
             return None
@@ -52,15 +54,15 @@ class EntropyExplosion:
             self.severity(entropy, score),
             "likely" if score is None else "strong",
             "training",
-            f"Entropy has risen to {entropy.ratio.value:.3g} times its start{_beside(score)}.",
+            f"Entropy has risen to {entropy.ratio.value:.3g} times its start{describe_score_trend(score)}.",
             _facts(evidence, entropy, score),
-            "The score rises again while entropy stays where it is.",
+            "The score rises again while entropy stays at this level.",
             "" if step is None else f"It has been above {self.risen:g} times its start since step {step:,}.",
             _prescriptions(evidence, step),
         )
 
     def shows(self, entropy: Trend) -> bool:
-        """Say whether a series of entropies has exploded."""
+        """Say whether a trend of entropy is an explosion."""
         return entropy.verdict == "rising" and entropy.ratio is not None and entropy.ratio.low > self.risen
 
     def severity(self, entropy: Trend, score: Trend | None) -> Severity:
@@ -71,15 +73,16 @@ class EntropyExplosion:
         return Severity.CRITICAL if doubled and score is not None and score.verdict == "falling" else Severity.WARNING
 
 
-def _beside(score: Trend | None) -> str:
+def describe_score_trend(score: Trend | None) -> str:
+    """Say what the score does meanwhile."""
     if score is None:
-        return "; whether the score follows is not logged"
+        return "; the score is not logged"
     words = {
         "rising": ", and the score rises with it",
         "falling": " while the score falls",
-        "flat": " while the score stays where it was",
+        "flat": " while the score stays flat",
     }
-    return words.get(score.verdict, " and no rise of the score is shown")
+    return words.get(score.verdict, ", and the score shows no rise")
 
 
 def _facts(evidence: Evidence, entropy: Trend, score: Trend | None) -> tuple[Fact, ...]:
@@ -109,14 +112,14 @@ def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, 
         prescriptions.lower_learning_rate(evidence),
         None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
-    return tuple(one for one in wanted if one is not None)
+    return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 def has_two_engines(evidence: Evidence) -> bool:
-    """Say whether a sampler of its own draws, or is seen to disagree with the trainer."""
+    """Say whether a separate engine samples, or disagrees with the trainer."""
     apart = evidence.trend("mismatch")
     return evidence.config.engine in ("vllm", "sglang") or (apart is not None and apart.verdict == "rising")
 
 
 FINDING = EntropyExplosion()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``fork-collapse``: the entropy is gone where the policy decides between routes, however much is left elsewhere."""
+"""``fork-collapse``: entropy is gone at the tokens where solutions branch, however much is left elsewhere."""
 
 from __future__ import annotations
 
@@ -35,33 +35,32 @@ NAME = "fork-collapse"
 
 @dataclass(frozen=True)
 class ForkCollapse:
-    """The tokens of most entropy, at which routes part, have lost it.
+    """The tokens of highest entropy, at which solutions branch, have lost it.
 
-    Forks are the fifth of the tokens with the most entropy (arXiv 2506.01939), told in each window by its own rank: by
-    an edge in nats from the start, most of them would be gone when all entropies halve, and look like a collapse of
-    forks. Where texts have grown longer, as many forks a text are compared as at the start, so that mechanical tokens
-    cannot dilute them. The share of tokens that are still as open as a fork was at the start, by that one edge, stands
-    beside it for the reader and decides nothing.
+    Forks are the fifth of the tokens with the highest entropy (arXiv 2506.01939), ranked within each window. With a
+    fixed threshold in nats from the start, most forks would be gone when all entropies halve, which would look like a
+    collapse of forks. Where texts have grown longer, as many forks per text are compared as at the start, so mechanical
+    tokens cannot dilute them. The share of tokens still above the start's threshold is shown for the reader and decides
+    nothing.
 
-    A fall at forks that is surely deeper than elsewhere is a collapse of forks, which the mean entropy hides. Where
-    everything falls alike it is a note about where the loss sits, and ``entropy-collapse`` judges it. Misleads when the
-    last steps ask easier problems.
+    A fall at forks that is certainly deeper than elsewhere is a collapse of forks, which the mean entropy hides. Where
+    everything falls alike it is a note on where the loss is, and ``entropy-collapse`` covers it. It misleads when the
+    last steps have easier problems.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "narrow-data-format", "train-inference-mismatch")
 
     forks: float = 0.2
-    """Share of the tokens that fork: the paper's."""
+    """Share of the tokens that count as forks: the paper's."""
     floor: float = 0.7
-    """Share of the start below which, for sure, forks have lost enough to speak of: where the band of our own
-    thermostat begins.
-    """
+    """Share of the start below which, if certain, the loss is reported: the lower end of the band of our own entropy
+    controller."""
     low: float = 0.25
-    """Share below which it is a warning: with 73 % of the entropy used, the runs of arXiv 2505.22617 had 76 %
-    of all they were ever to gain."""
+    """Share below which it is a warning: with 73 % of the entropy used, the runs of arXiv 2505.22617 had reached 76 %
+    of their total gain."""
     spent: float = 0.1
-    """Share below which it is critical: with 93 % used they had 94 %."""
+    """Share below which it is critical: with 93 % used they had reached 94 %."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the entropy of forks and of other tokens with the start."""
@@ -73,7 +72,7 @@ class ForkCollapse:
         if kind is not None and kind.estimator == "sampled":
             return CannotTell(
                 NAME,
-                "what is recorded as entropy is minus the log-probability of the drawn token",
+                "the recorded entropy is minus the log-probability of the sampled token",
                 token_logging_hint(evidence),
             )
         windows = [ends for ends in (training_ends(evidence), evaluation_ends(evidence)) if ends is not None]
@@ -91,22 +90,22 @@ class ForkCollapse:
         deeper = found.against_rest.high < 1
         kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
         rest = f"{found.rest.value:.0%}"
-        beside = f", while the others kept {rest}" if deeper else f", and that of the others to {rest}"
+        others = f", while the others kept {rest}" if deeper else f", and that of the others to {rest}"
         return Finding(
             NAME,
             self.severity(found) if deeper else Severity.NOTE,
             "strong" if kind is not None and kind.estimator == "exact" else "likely",
             "training",
-            f"The entropy of the forking tokens has fallen to {found.left.value:.0%} of its start{beside}.",
+            f"The entropy of the forking tokens has fallen to {found.left.value:.0%} of its start{others}.",
             _facts(ends, found),
-            "On the problems of the first steps the same policy is as unsure at its forks as it was then.",
-            f"{found.lost:.0%} of the entropy that was lost was lost at forks.",
+            "On the problems of the first steps the same policy is as uncertain at its forks as it was then.",
+            f"{found.lost:.0%} of the lost entropy was lost at forks.",
             (
                 prescriptions.hold_fork_entropy(),
                 *(
-                    one
-                    for one in (prescriptions.add_kl_penalty(evidence), prescriptions.raise_upper_clip(evidence))
-                    if one is not None
+                    remedy
+                    for remedy in (prescriptions.add_kl_penalty(evidence), prescriptions.raise_upper_clip(evidence))
+                    if remedy is not None
                 ),
                 prescriptions.train_on_forks(),
             ),
@@ -122,51 +121,47 @@ class ForkCollapse:
 def _facts(ends: Ends, found: ForkEntropy) -> tuple[Fact, ...]:
     return (
         Fact(
-            "entropy of forks, of the start",
+            "entropy of forks, share of the start",
             found.left,
             "%",
             f"entropy of each token, {ends.where}, {found.tokens:,} tokens",
         ),
-        Fact("entropy of other tokens, of the start", found.rest, "%"),
-        Fact("tokens as open as a fork at the start, then", found.open_then, "%"),
+        Fact("entropy of other tokens, share of the start", found.rest, "%"),
+        Fact("tokens as uncertain as a fork at the start, then", found.open_then, "%"),
         Fact("now", found.open, "%"),
-        Fact("of the loss at forks", found.lost, "%"),
+        Fact("share of the loss at forks", found.lost, "%"),
     )
-
-
-FINDING = ForkCollapse()
-"""As the doctor asks it."""
 
 
 @dataclass(frozen=True)
 class ForkEntropy:
-    """Entropy of forks and of other tokens, now against then."""
+    """Entropy of forks and of other tokens, now against the start."""
 
     left: Interval
-    """What forks have left of theirs."""
+    """Share of their entropy that forks have left."""
     rest: Interval
-    """What the other tokens have left."""
+    """Share that the other tokens have left."""
     against_rest: Interval
     """The first over the second: below 1, forks have lost more."""
     open_then: Interval
-    """Share of tokens above the edge of forks at the start, then."""
+    """Share of tokens above the start's fork threshold, at the start."""
     open: Interval
-    """The same now, by the same edge."""
+    """The same now, by the same threshold."""
     lost: float
-    """Share of the lost entropy that forks lost."""
+    """Share of the lost entropy that was lost at forks."""
     tokens: int
     """Tokens read."""
 
 
 def compare_forks(run: Run, ends: Ends, forks: float) -> ForkEntropy | str:
-    """Compare the share ``forks`` of the tokens that have the most entropy with those at the start, or say why that cannot be done.
+    """Compare the share ``forks`` of highest-entropy tokens with the start, or say why that is not possible.
 
-    Each window has its own edge. Where texts have grown, the share shrinks so that as many forks a text are compared as
-    then.
+    Each window has its own threshold. Where texts have grown, the share shrinks so that as many forks per text are
+    compared as at the start.
     """
     then, now = (entropy_threshold(run, window, forks) for window in (ends.start, ends.now))
     if math.isnan(then.nats) or math.isnan(now.nats):
-        return "the rollouts at one of the ends have no entropies"
+        return "the rollouts at one end of the run have no entropies"
     shares = (forks, forks * min(1.0, then.length / now.length))
     if shares[1] < forks:
         now = entropy_threshold(run, ends.now, shares[1])
@@ -177,22 +172,24 @@ def compare_forks(run: Run, ends: Ends, forks: float) -> ForkEntropy | str:
     ]
     found = resample_both_ends(sums)
     if min(int(np.count_nonzero(found.sums[f"tokens {end}"])) for end in (0, 1)) < MIN_CLUSTERS:
-        return f"entropies of fewer than {MIN_CLUSTERS} problems are recorded at one of the ends"
+        return f"entropies of fewer than {MIN_CLUSTERS} problems are recorded at one end of the run"
     if not found.sums["nats 0"].sum() > 0:
-        return "no token has any entropy at the start: it cannot be compared with it"
-    return compare_entropies(found, shares, (then.nats, now.nats), int(sum(one.tokens.sum() for one in sums)))
+        return "no token has any entropy at the start, so it cannot be compared with it"
+    return compare_entropies(
+        found, shares, (then.nats, now.nats), int(sum(window_sums.tokens.sum() for window_sums in sums))
+    )
 
 
 def resample_both_ends(sums: list[TokenSums]) -> Resamples:
-    """Put both windows side by side, a column each, so that one resample of the problems holds both."""
+    """Lay both windows out side by side, one column each, so that one resample of the problems holds both."""
     columns: dict[str, FloatArray] = {}
-    for end, one in enumerate(sums):
+    for end, window_sums in enumerate(sums):
         before, after = (sum(len(other) for other in part) for part in (sums[:end], sums[end + 1 :]))
         columns |= {
             f"{name} {end}": np.pad(column, (before, after))
-            for name, column in {**one.sums, "tokens": one.tokens}.items()
+            for name, column in {**window_sums.sums, "tokens": window_sums.tokens}.items()
         }
-    return resample(columns, np.concatenate([one.problems for one in sums]))
+    return resample(columns, np.concatenate([window_sums.problems for window_sums in sums]))
 
 
 def compare_entropies(
@@ -200,9 +197,9 @@ def compare_entropies(
 ) -> ForkEntropy:
     """Compare mean entropies of forks and of the rest.
 
-    The mean of the largest share s is ``e + mean(max(H - e, 0)) / s`` for the edge e above which s of the tokens lie.
-    It is flat in e there, so the edge's own error does not count, and tokens with equal entropies need no drawing of
-    lots. Tokens that had no entropy have kept what they had.
+    The mean of the largest share s is ``e + mean(max(H - e, 0)) / s`` for the threshold e above which s of the tokens
+    lie. It is flat in e there, so the threshold's own error does not count, and tokens with equal entropies need no
+    tie-breaking. Tokens that had no entropy count as unchanged.
     """
 
     def top(means: Columns, end: int) -> FloatArray:
@@ -214,12 +211,12 @@ def compare_entropies(
         return np.maximum(every - shares[end] * top(means, end), 0.0) / (1 - shares[end])
 
     def ratio(part: Callable[[Columns, int], FloatArray]) -> Callable[[Columns], FloatArray]:
-        def kept(means: Columns) -> FloatArray:
+        def share_left(means: Columns) -> FloatArray:
             before = part(means, 0)
             some = before > 1e-6 * top(means, 0)
             return np.where(some, part(means, 1) / np.where(some, before, 1.0), 1.0)
 
-        return kept
+        return share_left
 
     sums = {name: column.mean(keepdims=True) for name, column in found.sums.items()}
     forks_lost = shares[0] * top(sums, 0) - shares[1] * top(sums, 1)
@@ -234,3 +231,7 @@ def compare_entropies(
         min(1.0, float(forks_lost[0] / lost[0])) if lost[0] > 0 else 1.0,
         tokens,
     )
+
+
+FINDING = ForkCollapse()
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``format-collapse``: the policy wrote in several surface formats and writes in one now."""
+"""``format-collapse``: the policy wrote in several surface formats at the start and writes in one now."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ NAME = "format-collapse"
 
 @dataclass(frozen=True)
 class FormatShift:
-    """Which formats a policy wrote in at the start, and how the one that leads now came up."""
+    """The formats of a policy at the start, and how the one that leads now grew."""
 
     leading: str
-    """The format that most completions have now: one of `breadth.measure.response_style.FORMATS`."""
+    """The format of most completions now: one of `breadth.measure.response_style.FORMATS`."""
     share: Shift
-    """Its share then and now."""
+    """Its share at the start and now."""
     effective: Interval
     """Effective number of formats at the start."""
     texts: tuple[int, int]
-    """Texts read of each end."""
+    """Texts read from each end."""
 
 
 @lru_cache(maxsize=1)
 def format_shift(evidence: Evidence) -> FormatShift | None:
-    """Tell the formats of texts of both ends apart; None without texts."""
+    """Classify the formats of texts at both ends; None without texts."""
     texts = completions_at_ends(evidence)
     if texts is None:
         return None
@@ -64,7 +64,7 @@ def format_shift(evidence: Evidence) -> FormatShift | None:
 
 def indicator(name: str, names: Sequence[str]) -> FloatArray:
     """Return 1 where a text has the format, else 0."""
-    return np.array([float(one == name) for one in names])
+    return np.array([float(format_name == name) for format_name in names])
 
 
 def effective_formats(texts: Completions, names: Sequence[str]) -> Interval:
@@ -82,24 +82,24 @@ def effective_formats(texts: Completions, names: Sequence[str]) -> Interval:
 
 @dataclass(frozen=True)
 class FormatCollapse:
-    """One surface format has taken over: prose, numbered steps, code and so on, told by how lines start (`breadth.measure.response_style`).
+    """One surface format has taken over: prose, numbered steps, code and so on.
 
-    Training tends to keep one format of those that a model has learned, within the first epoch and at the time of its
-    largest gain, and usually but not always the best of them (arXiv 2504.07912). By itself that is a note: it is a
-    warning when pass@k or the reward has surely fallen with it. Misleads where the reward or the prompt asks for a
-    format: then it was meant.
+    Formats are recognised by how lines start (`breadth.measure.response_style`). Training tends to keep one of the
+    formats that a model has learned, within the first epoch and at the time of its largest gain, and usually but not
+    always the best of them (arXiv 2504.07912). By itself that is a note: it is a warning when pass@k or the reward has
+    certainly fallen with it. It misleads where the reward or the prompt asks for a format: then it is intended.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("narrow-data-format", "entropy-collapse", "reward-hacking", "drift")
 
     several: float = 1.5
-    """Effective formats that the start surely had more of: nearer to two than to one."""
+    """Effective formats that the start certainly exceeded: nearer to two than to one."""
     one: float = 0.9
-    """Share that one format surely has now: where `breadth.measure.response_style` calls it a takeover."""
+    """Share that one format certainly has now: where `breadth.measure.response_style` calls it a takeover."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Compare the formats of texts of both ends."""
+        """Compare the formats of texts at both ends."""
         if not covers_training(evidence):
             return None
         found, ends = format_shift(evidence), training_ends(evidence)
@@ -107,7 +107,8 @@ class FormatCollapse:
             return missing_rollouts(evidence, NAME, "text")
         if found.share.problems < MIN_CLUSTERS:
             return CannotTell(
-                NAME, f"texts of {found.share.problems} problems at one of the ends; {MIN_CLUSTERS} are needed"
+                NAME,
+                f"only {found.share.problems} problems have texts at one end of the run; {MIN_CLUSTERS} are needed",
             )
         if not self.has_collapsed(found):
             return None
@@ -118,24 +119,24 @@ class FormatCollapse:
             "strong",
             "training",
             f"{found.share.now.value:.0%} of the completions are written as {found.leading} now, "
-            f"of {found.effective.value:.1f} formats at the start{f', and {fell}' if fell else ''}.",
+            f"out of {found.effective.value:.1f} formats at the start{f', and {fell}' if fell else ''}.",
             _facts(evidence, ends, found),
-            "Asked the same problems at the same temperature, the policy still writes in the formats of the start.",
+            "On the same problems at the same temperature, the policy still writes in the formats of the start.",
             "",
             tuple(
-                one
-                for one in (prescriptions.add_kl_penalty(evidence), prescriptions.mix_formats(found.leading))
-                if one is not None
+                remedy
+                for remedy in (prescriptions.add_kl_penalty(evidence), prescriptions.mix_formats(found.leading))
+                if remedy is not None
             ),
         )
 
     def has_collapsed(self, found: FormatShift) -> bool:
-        """Say whether one format has surely taken over from several."""
+        """Say whether one format has certainly taken over from several."""
         return found.effective.low > self.several and found.share.now.low > self.one and found.share.change.low > 0
 
 
 def describe_fall(evidence: Evidence) -> str:
-    """Say what has surely fallen meanwhile; empty where nothing has."""
+    """Say what has certainly fallen meanwhile; empty where nothing has."""
     covered, score = coverage_shift(evaluation_ends(evidence)), evidence.trend("reward")
     if covered is not None and covered[1].change.high < 0:
         return f"pass@{covered[0]} has fallen by {-covered[1].change.value:.2g}"
@@ -155,4 +156,4 @@ def _facts(evidence: Evidence, ends: Ends, found: FormatShift) -> tuple[Fact, ..
 
 
 FINDING = FormatCollapse()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

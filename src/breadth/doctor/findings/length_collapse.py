@@ -21,45 +21,44 @@ from breadth.runs.reader import MetricSeries, Run
 class LengthCollapse:
     """The mean length has fallen below half of its own start.
 
-    Judged by the logged mean length, else by the tokens of rollouts: last eighth over first, with its interval. Shorter
-    is often better: while the reward rises, and the held-out score with it, it is a note about brevity. It is a warning
+    By the logged mean length, else by the tokens of rollouts: last eighth over first, with its interval. Shorter is
+    often better: while the reward rises, and the held-out score with it, it is a note about brevity. It is a warning
     when a rise of one of them is excluded, because a policy that has found an answer without the work shows it in its
-    length before it shows it in its score: in arXiv 2605.28388 one item with a lax check took the mean length from 511
-    to 46 tokens in 58 steps, before accuracy moved. It misleads where the data, the prompt or the length cap was
-    changed on the way.
+    length before its score: in arXiv 2605.28388 one item with a lax check took the mean length from 511 to 46 tokens in
+    58 steps, before accuracy moved. It misleads where the data, the prompt or the length cap changed during the run.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("reward-hacking", "degenerate-rollouts", "overly-hard")
 
     short: float = 0.5
-    """Share of the start below which, for sure, it is a collapse: the gate of `breadth.measure.degeneracy`; the published case went
-    to 0.09, and learning to stop in time rarely takes more than half."""
+    """Share of the start below which, if certain, it is a collapse: the threshold of `breadth.measure.degeneracy`; the
+    published case went to 0.09, and learning to stop in time rarely takes more than half."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Compare the mean length with its start, and look at the scores beside it."""
+        """Compare the mean length with its start, and with the scores."""
         if not is_training_run(evidence):
             return None
         series = mean_lengths(evidence)
         if series is None or len(series) < MIN_POINTS:
-            return _lacking(evidence, series)
+            return missing_lengths(evidence, series)
         length = trend(series.steps, series.values)
         if length.ratio is None or length.verdict != "falling" or length.ratio.high >= self.short:
             return None
-        score, beside = evidence.trend("reward"), eval_score_change(evidence)
+        score, evaluation = evidence.trend("reward"), eval_score_change(evidence)
         step = run_collapse(series.steps, np.maximum(series.values, 1e-9)).length_collapse
         return Finding(
             "length-collapse",
-            length_severity(score, beside),
-            "likely" if score is None and beside is None else "strong",
+            length_severity(score, evaluation),
+            "likely" if score is None and evaluation is None else "strong",
             "training",
             f"Completions have shrunk to {length.ratio.value:.0%} of their length at the start, "
-            f"{length.end.value:,.0f} tokens in the place of {length.start.value:,.0f}{_beside(score, beside)}.",
-            _facts(evidence, series, length, score, beside),
-            "Short completions are right as often as long ones of the same problems, by a check that reads the work"
+            f"{length.end.value:,.0f} tokens instead of {length.start.value:,.0f}{describe_scores(score, evaluation)}.",
+            _facts(evidence, series, length, score, evaluation),
+            "Short completions are correct as often as long ones on the same problems, by a check that reads the work"
             " too.",
             cost_of_shortening(evidence, step),
-            _prescriptions(evidence, step, length_severity(score, beside)),
+            _prescriptions(evidence, step, length_severity(score, evaluation)),
         )
 
 
@@ -80,43 +79,53 @@ def rollout_lengths(run: Run) -> MetricSeries:
     return MetricSeries("length", table["step"].to_numpy(), table["mean"].to_numpy().astype(np.float64))
 
 
-def _lacking(evidence: Evidence, series: MetricSeries | None) -> CheckResult:
+def missing_lengths(evidence: Evidence, series: MetricSeries | None) -> CheckResult:
+    """Say which lengths are missing."""
     if series is None or evidence.series("length") is not None:
         return evidence.missing_metric("length-collapse", "length")
     return CannotTell(
         "length-collapse",
-        f"rollouts with a number of tokens are there at {len(series)} steps; {MIN_POINTS} are needed",
-        "train on",
+        f"rollouts have token counts at {len(series)} steps; {MIN_POINTS} are needed",
+        "train longer",
     )
 
 
-def length_severity(score: Trend | None, beside: ScoreChange | None) -> Severity:
-    """Judge by the scores beside it: a fall is the worst, a rise excluded a warning, anything else a note."""
-    if (score is not None and score.verdict == "falling") or (beside is not None and beside.verdict == "falling"):
+def length_severity(score: Trend | None, evaluation: ScoreChange | None) -> Severity:
+    """Return the severity by the scores: falling is critical, not rising a warning, anything else a note."""
+    if (score is not None and score.verdict == "falling") or (
+        evaluation is not None and evaluation.verdict == "falling"
+    ):
         return Severity.CRITICAL
-    return Severity.WARNING if any(excludes_rise(one) for one in (score, beside) if one is not None) else Severity.NOTE
+    return (
+        Severity.WARNING
+        if any(excludes_rise(change) for change in (score, evaluation) if change is not None)
+        else Severity.NOTE
+    )
 
 
-def _beside(score: Trend | None, beside: ScoreChange | None) -> str:
-    words = {"rising": "rises", "falling": "falls", "flat": "stays where it was", "cannot tell": "shows no rise"}
-    said = [f"the reward {words[score.verdict]}"] if score is not None else []
-    said += [f"the held-out score {words[beside.verdict]}"] if beside is not None else []
-    return f", while {' and '.join(said)}" if said else "; whether the score follows is not logged"
+def describe_scores(score: Trend | None, evaluation: ScoreChange | None) -> str:
+    """Say what the reward and the held-out score do meanwhile."""
+    words = {"rising": "rises", "falling": "falls", "flat": "stays flat", "cannot tell": "shows no rise"}
+    parts = [f"the reward {words[score.verdict]}"] if score is not None else []
+    parts += [f"the held-out score {words[evaluation.verdict]}"] if evaluation is not None else []
+    return f", while {' and '.join(parts)}" if parts else "; the score is not logged"
 
 
 def _facts(
-    evidence: Evidence, series: MetricSeries, length: Trend, score: Trend | None, beside: ScoreChange | None
+    evidence: Evidence, series: MetricSeries, length: Trend, score: Trend | None, evaluation: ScoreChange | None
 ) -> tuple[Fact, ...]:
     where = evidence.describe_steps("length") or f"rollouts, steps {series.steps[0]:,} to {series.steps[-1]:,}"
     facts = [
         Fact("mean length at the start", length.start, "tokens", f"{where}: median of the first eighth"),
         Fact("mean length now", length.end, "tokens", "median of the last eighth"),
-        Fact("left of the start", length.ratio, "%"),
+        Fact("share of the start", length.ratio, "%"),
     ]
     if score is not None:
         facts.append(Fact("change of the reward", score.change, "", score.verdict))
-    if beside is not None:
-        facts.append(Fact(f"change of {beside.name}", beside.change, "", f"{beside.verdict}, {beside.where}"))
+    if evaluation is not None:
+        facts.append(
+            Fact(f"change of {evaluation.name}", evaluation.change, "", f"{evaluation.verdict}, {evaluation.where}")
+        )
     return tuple(facts)
 
 
@@ -125,12 +134,12 @@ def cost_of_shortening(evidence: Evidence, step: float | None) -> str:
     score = evidence.series("reward")
     if step is None:
         return ""
-    said = f"Half of the length was gone at step {step:,.0f}"
+    when = f"Half of the length was gone at step {step:,.0f}"
     if score is None or min((score.steps < step).sum(), (score.steps >= step).sum()) < 3:
-        return f"{said}."
+        return f"{when}."
     edge = max(3, len(score) // 16)
     then, now = np.median(score.values[score.steps < step][-edge:]), np.median(score.values[-edge:])
-    return f"{said}; since then the reward went from {then:.3g} to {now:.3g}."
+    return f"{when}; since then the reward went from {then:.3g} to {now:.3g}."
 
 
 def _prescriptions(evidence: Evidence, step: float | None, severity: Severity) -> tuple[Prescription, ...]:
@@ -138,11 +147,11 @@ def _prescriptions(evidence: Evidence, step: float | None, severity: Severity) -
         return (prescriptions.inspect_rewards(),)
     back = None if step is None else prescriptions.resume_from_checkpoint(int(step))
     return tuple(
-        one
-        for one in (prescriptions.inspect_rewards(), prescriptions.raise_kl_penalty(evidence), back)
-        if one is not None
+        remedy
+        for remedy in (prescriptions.inspect_rewards(), prescriptions.raise_kl_penalty(evidence), back)
+        if remedy is not None
     )
 
 
 FINDING = LengthCollapse()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``max-tokens-ignored``: the server was asked to stop at a number of tokens, and wrote on."""
+"""``max-tokens-ignored``: the server was asked to stop at a number of tokens, and kept writing."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ _NAME = "max-tokens-ignored"
 
 @dataclass(frozen=True)
 class MaxTokensIgnored:
-    """Completions, or the thinking in them, are longer than they were allowed to be.
+    """Completions, or the thinking in them, are longer than the request allows.
 
-    Counted on the samples: of a sweep against the length cap and against each arm's thinking budget, of a recorded run
-    against what its policy asks for; and by the probe, which caps thinking and looks whether it got shorter. A cap that
-    was refused with an error is not ignored, and not found here. One sample alone is a note, for it may be miscounted:
-    a server that does not count tokens in its streams is counted by its pieces.
+    Counted on the samples: for a sweep against the length cap and each arm's thinking budget, for a recorded run
+    against its policy's settings. The probe caps thinking too and checks whether it got shorter. A cap that was refused
+    with an error is not ignored, and not reported here. A single sample is a note, since it may be miscounted: if a
+    server does not count tokens in its streams, we count stream chunks.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
-    of_server: ClassVar[bool] = True
+    reads_server: ClassVar[bool] = True
 
     slack: int = 16
-    """Tokens that may come on top: a server that reaches a thinking cap writes a closing text, and the probe allows as
-    many.
+    """Tokens allowed on top: a server that reaches a thinking cap writes a closing text, and the probe allows as many.
     """
     several: int = 2
-    """Questions on which it must happen for a warning: one sample that was miscounted is on one."""
+    """Questions on which it must happen for a warning: one miscounted sample affects only one."""
     most: int = 20_000
-    """Samples looked at: one in a thousand that breaks its cap is then seen twenty times."""
+    """Samples that are read: one in a thousand that breaks its cap is then seen twenty times."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Count samples that are too long; else believe the probe."""
+        """Count samples that are too long; else use the probe."""
         counted = self.count_long_samples(evidence) if is_inference_run(evidence) else None
         return counted or check_probe(evidence)
 
@@ -58,9 +57,12 @@ class MaxTokensIgnored:
         )
         over: list[tuple[str, str, int, int]] = []
         for row in table.to_pylist():
-            whole, thinking = caps.get(row["step"], (None, None))
+            completion_cap, thinking = caps.get(row["step"], (None, None))
             thought = parse_extra(row["extra"]).get("thinking_tokens")
-            for what, cap, wrote in (("thinking", thinking, thought), ("the completion", whole, row["tokens"])):
+            for what, cap, wrote in (
+                ("thinking", thinking, thought),
+                ("the completion", completion_cap, row["tokens"]),
+            ):
                 if cap is not None and isinstance(wrote, int | float) and wrote > cap + self.slack:
                     over.append((row["problem"], what, cap, int(wrote)))
                     break
@@ -71,38 +73,38 @@ class MaxTokensIgnored:
         from breadth.measure.intervals import wilson
 
         questions = len({problem for problem, *_ in over})
-        what, cap, wrote = max((one[1:] for one in over), key=lambda one: one[2] - one[1])
+        what, cap, wrote = max((sample[1:] for sample in over), key=lambda sample: sample[2] - sample[1])
         excess = sum(longer - allowed for _, _, allowed, longer in over)
         return Finding(
             _NAME,
             Severity.WARNING if questions >= self.several else Severity.NOTE,
             "certain",
             "inference",
-            f"{len(over)} of {samples:,} samples are longer than the server was asked to write: {what} {wrote:,}"
+            f"{len(over)} of {samples:,} samples are longer than the request allowed: {what} {wrote:,}"
             f" tokens, {cap:,} allowed.",
             (
                 Fact(
-                    "samples past their cap",
+                    "samples over their cap",
                     wilson(len(over), samples),
                     "%",
                     f"on {questions} questions, by more than {self.slack} tokens",
                 ),
-                Fact("tokens past it on average", excess / len(over)),
+                Fact("tokens over it on average", excess / len(over)),
                 *_server_facts(evidence.server or {}),
             ),
-            "The server's own count of the same completions is within the cap.",
-            f"{excess:,} tokens were written that nobody asked for; no budget for a question holds here.",
+            "The server's own token count of the same completions is within the cap.",
+            f"{excess:,} tokens were written over the caps; no per-question budget holds on this server.",
             _prescriptions(evidence.server or {}, cap if what == "thinking" else None),
         )
 
 
 def caps_by_step(evidence: Evidence) -> dict[int, tuple[int | None, int | None]]:
-    """Return for each step of the rollouts how long a completion and its thinking may be."""
+    """Return the caps on completion and thinking for each step of the rollouts."""
     from breadth.doctor.evidence.sweeps import recorded_policy, sweep
 
-    judged = sweep(evidence)
-    if judged is not None:
-        plan = judged.evidence.plan
+    result = sweep(evidence)
+    if result is not None:
+        plan = result.evidence.plan
         drawn = plan.policy.sampling
         return {step: (drawn.max_tokens, _thinking(drawn, arm.budget)) for step, arm in enumerate(plan.arms)}
     policy = None if evidence.run is None else recorded_policy(evidence.run)
@@ -128,11 +130,11 @@ def check_probe(evidence: Evidence) -> Finding | None:
         Severity.NOTE if asked is None else Severity.WARNING,
         "certain",
         "inference",
-        "Asked to cap its thinking, the server thought on, in 1 of 1"
+        "Asked to cap its thinking, the server kept thinking, in 1 of 1"
         f" trials{'' if asked is None else f'; the policy allows {asked:,}'}.",
         tuple(_server_facts(server)),
-        "The same question with a cap on thinking is thought about in fewer tokens.",
-        "" if asked is None else "Thinking is as long as without a cap, and is paid for.",
+        "The same question with a cap on thinking uses fewer thinking tokens.",
+        "" if asked is None else "Thinking is as long as without a cap, and costs as much.",
         _prescriptions(server, asked),
     )
 
@@ -148,13 +150,13 @@ def _server_facts(server: Mapping[str, Any]) -> list[Fact]:
 
 def _prescriptions(server: Mapping[str, Any], thinking: int | None) -> tuple[Prescription, ...]:
     speculative = Prescription(
-        "Switch speculative decoding off where caps matter",
-        "Servers pass over thinking caps and logits processors while they decode speculatively.",
+        "Turn off speculative decoding where caps matter",
+        "Servers skip thinking caps and logits processors during speculative decoding.",
         side_effect="Slower.",
         source="vllm#39573, sglang#26330",
     )
     named = Prescription(
-        "Send the cap where the server reads it, and start it with a parser for its thinking",
+        "Send the cap where the server reads it, and start the server with a reasoning parser",
         "vLLM: thinking_token_budget at the top level of the request (in chat_template_kwargs it is ignored) and"
         " --reasoning-parser; SGLang: --enable-strict-thinking; llama.cpp: reasoning_budget_tokens.",
         () if thinking is None else (Change("thinking_budget", thinking),),
@@ -163,13 +165,13 @@ def _prescriptions(server: Mapping[str, Any], thinking: int | None) -> tuple[Pre
     from breadth.inference.strategies.budget_forcing import ANSWER_TOKENS
 
     bounded = Prescription(
-        "Bound the whole completion as a backstop, and close the stream there",
-        "What is over budget then ends, whatever the server makes of its caps.",
+        "Also cap the whole completion, and close the stream there",
+        "Completions over budget then end, whatever the server does with its caps.",
         () if thinking is None else (Change("max_tokens", thinking + ANSWER_TOKENS),),
-        "What is cut while it thinks has no answer.",
+        "A completion that is cut while thinking has no answer.",
     )
     return ((speculative,) if server.get("speculative") == "yes" else ()) + (named, bounded)
 
 
 FINDING = MaxTokensIgnored()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``narrow-data-format``: nearly all of the training data is written in one way, and so will the policy be."""
+"""``narrow-data-format``: nearly all of the training data has one format, which the policy will adopt."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ _OPTIONS = frozenset("ABC")
 
 @dataclass(frozen=True)
 class NarrowDataFormat:
-    """The format of the data sets how a policy explores, far more than its subject does (arXiv 2505.10185).
+    """The format of the data shapes how a policy explores, far more than its subject (arXiv 2505.10185).
 
-    Worked solutions are told apart by how their lines start; problems without solutions only by whether they offer
-    options to choose from: multiple choice teaches short traces that compare options early, and pays a guess. It is a
-    note, the cause upstream of a narrow policy, and a warning where the rollouts have surely collapsed into the very
-    format of the data. Misleads where the sample that was given is not like the rest of the data.
+    Worked solutions are classified by how their lines start; problems without solutions only by whether they are
+    multiple choice, which teaches short traces that compare options early and rewards guessing. It is a note, as an
+    upstream cause of a narrow policy, and a warning where the rollouts have certainly collapsed into the format of the
+    data. It misleads where the given sample is not representative of the data.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ()
 
     nearly: float = 0.9
-    """Share of the data that surely has one format: where `breadth.measure.response_style` calls it a takeover."""
+    """Share of the data that certainly has one format: where `breadth.measure.response_style` calls it a takeover."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Tell the formats of the training data apart."""
+        """Classify the formats of the training data."""
         if not evidence.data:
-            return _nothing_given(evidence)
+            return missing_data(evidence)
         count = len(evidence.data)
         if wilson(count, count).low <= self.nearly:
             return CannotTell(
                 NAME,
-                f"{count} texts of the training data were given; were they all alike, {_enough(self.nearly)} would"
-                " tell",
+                f"{count} texts of the training data were given; even if all were alike, {_enough(self.nearly)} are"
+                " needed",
             )
         solved = [text for text in evidence.data if stated_answer(text) is not None]
         worked = 2 * len(solved) > count
@@ -70,21 +70,22 @@ class NarrowDataFormat:
             Severity.WARNING if same else Severity.NOTE,
             "strong" if same else "likely",
             "training",
-            f"{share.value:.0%} of the {what}{', and so are the rollouts by now' if same else ''}.",
+            f"{share.value:.0%} of the {what}{', and so are the rollouts now' if same else ''}.",
             _facts(evidence.data, share, kind, rollouts if same else None),
-            "A run on data of several formats, on the same problems, narrows as fast as this one.",
+            "A run on the same problems with data in several formats narrows as fast as this one.",
             "",
             (prescriptions.mix_formats(kind),),
         )
 
 
-def _nothing_given(evidence: Evidence) -> CheckResult:
+def missing_data(evidence: Evidence) -> CheckResult:
+    """Say how to give a sample of the data; None where no training is looked at."""
     if not covers_training(evidence):
         return None
     return CannotTell(
         NAME,
         "no sample of the training data was given",
-        "breadth doctor RUN DATA.parquet: name the data beside the run",
+        "breadth doctor RUN DATA.parquet: name the data next to the run",
     )
 
 
@@ -93,13 +94,13 @@ def _enough(share: float) -> int:
 
 
 def commonest_format(texts: Sequence[str]) -> tuple[str, Interval]:
-    """Return the commonest format of worked solutions with its share."""
+    """Return the most common format of worked solutions with its share."""
     name, count = Counter(map(surface_format, texts)).most_common(1)[0]
     return name, wilson(count, len(texts))
 
 
 def share_of_multiple_choice(texts: Sequence[str]) -> tuple[str, Interval]:
-    """Return the share of problems that offer options A, B, C to choose from."""
+    """Return the share of problems that offer options A, B, C."""
     return CHOICE, wilson(sum(set(_OPTION.findall(text)) >= _OPTIONS for text in texts), len(texts))
 
 
@@ -112,12 +113,12 @@ def _facts(data: Sequence[str], share: Interval, kind: str, rollouts: FormatShif
         Fact(f"data that is {kind}", share, "%", f"{len(data):,} texts of the training data"),
         Fact(
             "approaches named early in a text",
-            fmean(one.early_approaches for one in profiles),
+            fmean(profile.early_approaches for profile in profiles),
             "",
             f"mean of {len(profiles)} texts",
         ),
-        Fact("checks", fmean(one.checks_per_1k for one in profiles), "per 1,000 tokens"),
-        Fact("longest run of steps without another approach", fmean(one.depth for one in profiles)),
+        Fact("checks", fmean(profile.checks_per_1k for profile in profiles), "per 1,000 tokens"),
+        Fact("longest run of steps without another approach", fmean(profile.depth for profile in profiles)),
     ]
     if rollouts is not None:
         facts += [
@@ -128,4 +129,4 @@ def _facts(data: Sequence[str], share: Interval, kind: str, rollouts: FormatShif
 
 
 FINDING = NarrowDataFormat()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``no-op-settings``: settings that cannot act as this run is configured, so that what they were set for is not done."""
+"""``no-op-settings``: settings that have no effect as this run is configured."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ NAME = "no-op-settings"
 
 @dataclass(frozen=True)
 class NoOpSettings:
-    """Settings that do nothing as this run is configured.
+    """Settings that have no effect as this run is configured.
 
-    Looked for: clip-higher, a dual clip, KL-Cov, GPPO or another loss of the ratio where every update is strictly
-    on-policy; covariance with one response in a micro-batch, or with a share of less than one token; an entropy target
-    that the run's entropy has never crossed; a coefficient whose switch is off, a setting that the chosen loss or
-    reward manager does not read; dynamic sampling on a shaped reward; a share of tokens that is all of them; a cap on
-    thinking under speculative decoding; more alternatives than the server sends.
+    Checked: clip-higher, a dual clip, KL-Cov, GPPO or another loss of the ratio where every update is strictly on-
+    policy; covariance with one response per micro-batch, or with a share of less than one token; an entropy target that
+    the run's entropy has never crossed; a coefficient whose switch is off, a setting that the chosen loss or reward
+    manager does not read; dynamic sampling on a shaped reward; a share of tokens that is all of them; a cap on thinking
+    under speculative decoding; more top log-probs than the server sends.
 
-    It is a warning where the user plainly relies on the setting, a note where it looks like a left-over: a coefficient
-    beside its own switch turned off. It misleads where a fork of the trainer reads what the original does not; only the
+    A warning where the user plainly relies on the setting, a note where it looks like a left-over: a coefficient whose
+    own switch is off. It misleads where a fork of the trainer reads settings that the original ignores; only the
     original is known here.
     """
 
     loop: ClassVar[Loop] = "configuration"
     causes: ClassVar[tuple[str, ...]] = ()
-    of_server: ClassVar[bool] = True
+    reads_server: ClassVar[bool] = True
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Go through the rules."""
+        """Apply the rules."""
         points = tuple(find_no_op_settings(evidence))
         if points:
             return describe_points(evidence, points)
@@ -49,11 +49,18 @@ class NoOpSettings:
 
 def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:
     """Build the finding."""
-    knobs, remedies = evidence.config, issue_prescriptions(points)
-    drifting = any(change.setting == "updates" for one in remedies for change in one.changes)
+    config, remedies = evidence.config, issue_prescriptions(points)
+    drifting = any(change.setting == "updates" for remedy in remedies for change in remedy.changes)
     updates = (
-        [Fact("updates a generation", knobs.updates, "", f"{knobs.describe('updates')}; all else at its default")]
-        if drifting and knobs.updates is not None
+        [
+            Fact(
+                "updates per generation",
+                config.updates,
+                "",
+                f"{config.describe('updates')}; everything else at its default",
+            )
+        ]
+        if drifting and config.updates is not None
         else []
     )
     return Finding(
@@ -61,62 +68,64 @@ def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:
         issue_severity(points),
         _confidence(evidence),
         "configuration",
-        issue_headline(points, "setting", "does nothing here", "do nothing here"),
+        issue_headline(points, "setting", "has no effect here", "have no effect here"),
         (*issue_facts(points), *updates),
-        "The loss of one and the same batch, or the reply to one and the same request, changes when one of them is"
-        " changed.",
+        "The loss on the same batch, or the reply to the same request, changes when one of them is changed.",
         _cost(evidence),
         (*remedies, *_leftovers(points)),
     )
 
 
 def _confidence(evidence: Evidence) -> Confidence:
-    """Arithmetic on settings is certain; what was seen of entropies and servers is what was seen so far."""
+    """Return ``certain`` for arithmetic on settings, ``strong`` for what was observed of entropies and servers."""
     seen = evidence.config.entropy_adaptive or evidence.policy is not None
     return "strong" if seen else "certain"
 
 
 def _cost(evidence: Evidence) -> str:
     longest = None if evidence.run is None else evidence.series("reward") or evidence.series("entropy")
-    return "" if longest is None else f"Nothing of it was done in the {longest.steps[-1]:,} steps so far."
+    return "" if longest is None else f"None of them had any effect in the {longest.steps[-1]:,} steps so far."
 
 
 def _leftovers(points: tuple[Issue, ...]) -> tuple[Prescription, ...]:
-    left = [one.setting for one in points if one.prescription is None]
+    left = [point.setting for point in points if point.prescription is None]
     if not left:
         return ()
     return (
         Prescription(
-            "Take out what does nothing, or switch on what it is meant for",
-            f"As it stands it only misleads: {'; '.join(left)}.",
+            "Remove settings without effect, or turn on what they need",
+            f"They only mislead: {'; '.join(left)}.",
         ),
     )
 
 
 def missing_settings(evidence: Evidence) -> CannotTell | None:
-    """Say what is missing: a run's settings, or how many updates a generation gets where a clip depends on it."""
-    knobs = evidence.config
+    """Say which setting is missing: the configuration, or the number of updates per generation."""
+    config = evidence.config
     if (
-        knobs.updates is None
-        and "clip_high" in knobs.user_settings
-        and (knobs.clip_high or 0) > (knobs.clip_low or 0.2)
-        and knobs.clips
+        config.updates is None
+        and "clip_high" in config.user_settings
+        and (config.clip_high or 0) > (config.clip_low or 0.2)
+        and config.clips
     ):
-        missing = f"how many updates a generation gets: {knobs.describe('clip_high')} acts from two on"
+        missing = (
+            f"the number of updates per generation is not known: {config.describe('clip_high')} has an effect from two"
+            " on"
+        )
         return CannotTell(
-            NAME, missing, f"now {knobs.user_settings['updates']}" if "updates" in knobs.user_settings else ""
+            NAME, missing, f"now {config.user_settings['updates']}" if "updates" in config.user_settings else ""
         )
     trained = (
         evidence.run is not None
         and "plan" not in evidence.run.header.config
         and bool(evidence.run.metric_names("train"))
     )
-    if trained and not knobs.user_settings:
+    if trained and not config.user_settings:
         return CannotTell(
-            NAME, "the run's settings are not known", "the trainer's configuration file, named beside the log"
+            NAME, "the run's settings are not known", "the trainer's configuration file, named next to the log"
         )
     return None
 
 
 FINDING = NoOpSettings()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

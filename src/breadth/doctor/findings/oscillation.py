@@ -1,4 +1,4 @@
-"""``oscillation``: traces state one answer and then another, and lose right answers by it."""
+"""``oscillation``: traces change their stated answer, and lose correct answers by it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _NAME = "oscillation"
 class Oscillation:
     """The answer changes inside a trace, for the worse.
 
-    In every trace the answers it states are followed. Right answers given up less those found is exactly what a trace's
-    first stated answer scores above its last: what stopping at once would gain. It is a warning when that is above zero
-    for sure where the policy in use draws, a note when only budgets that are not in use show it, and a note too when
-    traces change their answer more and more as the budget grows, for then the length buys doubt. All tests flip the
-    signs of whole questions. Only stated answers are seen (boxes, tags, "the answer is"); a trace that changes its mind
-    in other words is not. A short check that restates the answer is no change.
+    Every stated answer of a trace is followed. Correct answers given up minus those gained is exactly how much a
+    trace's first stated answer scores above its last: the gain of stopping at once. It is a warning when that is
+    certainly above zero for the policy in use, and a note when only other budgets show it. It is also a note when
+    traces change their answer more often as the budget grows: length then buys doubt. All tests flip the signs of whole
+    questions. Only stated answers are seen (boxes, tags, "the answer is"), not changes of mind in other words. A short
+    check that restates the answer is no change.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("over-thinking", "repetition-loops")
 
     false_alarm_rate: float = FALSE_ALARM_RATE
-    """Chance of the same without any harm, over all arms together, from which down it is said; ten checks share the one healthy sweep in
-    twenty that may be alarmed."""
+    """Largest p-value, over all arms together, at which it is reported; ten checks together may alarm one healthy sweep
+    in twenty."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Follow the answers of every arm."""
@@ -46,23 +46,22 @@ class Oscillation:
             return None
         from breadth.doctor.evidence.sweeps import plain_samples
 
-        drawn = plain_samples(evidence, _NAME)
-        if drawn is None or isinstance(drawn, CannotTell):
-            return drawn
+        samples = plain_samples(evidence, _NAME)
+        if samples is None or isinstance(samples, CannotTell):
+            return samples
         arms = answer_revisions(evidence)
         if not arms:
             return CannotTell(
                 _NAME,
-                "no text states an answer in a box, a tag or as 'the answer is'",
+                "no text states an answer in a box, in a tag or after 'the answer is'",
                 "ask for stated answers in --system",
             )
-        losing = [arm for arm in arms if drawn.labelled and arm.p_value * len(arms) <= self.false_alarm_rate]
+        losing = [arm for arm in arms if samples.labelled and arm.p_value * len(arms) <= self.false_alarm_rate]
         worst = max(losing, key=lambda arm: (arm.used, arm.given_up.value), default=None)
         return self.check_growth(arms) if worst is None else report_losses(worst, arms)
 
     def check_growth(self, arms: Sequence[ArmRevisions]) -> Finding | None:
-        """Say whether traces change their answer more and more as the budget grows."""
-
+        """Return the finding that traces change their answer more often as the budget grows; None where not."""
         forced = [arm for arm in arms if arm.budget is not None]
         if len(forced) < 2:
             return None
@@ -70,7 +69,7 @@ class Oscillation:
         if p_value > self.false_alarm_rate:
             return None
         first, last = forced[0], forced[-1]
-        told = (
+        change = (
             f"{first.changing.value:.0%} of the traces at {first.budget:,} thinking tokens to {last.changing.value:.0%}"
             f" at {last.budget:,}"
         )
@@ -79,8 +78,8 @@ class Oscillation:
             Severity.NOTE,
             "strong",
             "inference",
-            f"Traces that change their stated answer grow from {told}.",
-            (Fact("rise with each doubling of the budget", slope, "%", f"p = {p_value:.2g}"), *_changing(arms)),
+            f"Traces that change their stated answer grow from {change}.",
+            (Fact("rise per doubling of the budget", slope, "%", f"p = {p_value:.2g}"), *revision_facts(arms)),
             "The share of traces that change their answer is the same at all budgets.",
             "",
             _prescriptions(last, arms),
@@ -95,25 +94,27 @@ def report_losses(worst: ArmRevisions, arms: Sequence[ArmRevisions]) -> Finding:
         Severity.WARNING if worst.used else Severity.NOTE,
         "strong",
         "inference",
-        f"Right answers are given up {worst.lost} times and found {worst.gained} times inside traces ({worst.name}).",
+        f"Correct answers are given up {worst.lost} times and gained {worst.gained} times inside traces"
+        f" ({worst.name}).",
         (
             Fact(
-                "first stated answer less the last",
+                "first stated answer minus the last",
                 worst.given_up,
                 "%",
                 f"score of {worst.traces} traces; p = {worst.p_value:.2g}",
             ),
-            *_changing(arms),
+            *revision_facts(arms),
         ),
-        "On new questions traces find as many right answers after their first one as they give up.",
-        f"The first answer that a trace states scores {points:.1f} points more than the one it ends with.",
+        "On new questions traces gain as many correct answers after their first one as they give up.",
+        f"The first stated answer scores {points:.1f} points more than the last.",
         _prescriptions(worst, arms),
     )
 
 
-def _changing(arms: Sequence[ArmRevisions]) -> list[Fact]:
+def revision_facts(arms: Sequence[ArmRevisions]) -> list[Fact]:
+    """Return the share of traces that change their answer, arm by arm."""
     return [
-        Fact(f"traces that change their answer, {arm.name}", arm.changing, "%", f"{arm.lost} lost, {arm.gained} found")
+        Fact(f"traces that change their answer, {arm.name}", arm.changing, "%", f"{arm.lost} lost, {arm.gained} gained")
         for arm in arms
     ]
 
@@ -125,52 +126,48 @@ def _prescriptions(worst: ArmRevisions, arms: Sequence[ArmRevisions]) -> tuple[P
         None
         if best is None or best.budget is None or best.score < worst.score
         else Prescription(
-            f"Hold thinking to {best.budget:,} tokens",
-            f"There traces end right in {best.score:.0%}, here in {worst.score:.0%}.",
+            f"Limit thinking to {best.budget:,} tokens",
+            f"{best.score:.0%} of the traces end correct there, {worst.score:.0%} here.",
             (Change("thinking_budget", best.budget),),
             source="arXiv 2506.04210; this sweep",
         )
     )
     leave = Prescription(
-        "Answer as soon as the model is sure (strategy early-exit in policy.toml) in the place of thinking on",
-        "It tries the answer where the thinking turns ('Wait') and stays with one that is sure.",
+        "Answer as soon as the model is sure (strategy early-exit in policy.toml) instead of thinking further",
+        "It tries an answer where the thinking turns ('Wait') and keeps one that is confident.",
         (),
-        "An over-confident model leaves too early; needs a server that continues a beginning and sends log-probs.",
+        "An overconfident model stops too early; needs a server that continues a prefix and sends log-probs.",
         "DEER, arXiv 2504.15895",
     )
-    return tuple(one for one in (shorter, leave) if one is not None)
-
-
-FINDING = Oscillation()
-"""As the doctor asks it."""
+    return tuple(remedy for remedy in (shorter, leave) if remedy is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class ArmRevisions:
-    """What becomes of the answers that one arm's traces state."""
+    """What happens to the answers that one arm's traces state."""
 
     name: str
     """The arm."""
     budget: int | None
-    """Thinking tokens it is forced to."""
+    """Thinking tokens it forces."""
     used: bool
-    """Whether the policy in use draws so."""
+    """Whether the policy in use samples this way."""
     traces: int
-    """Traces looked at."""
+    """Traces read."""
     lost: int
-    """Times a right answer was given up."""
+    """Times a correct answer was given up."""
     gained: int
-    """Times it was found."""
+    """Times a correct answer was gained."""
     given_up: Interval
-    """Lost less found, a trace: what the first stated answer scores above the last."""
+    """Lost minus gained per trace: how much the first stated answer scores above the last."""
     p_value: float
-    """Chance of so much more being lost than found, if either were as likely."""
+    """Probability of so many more losses than gains, if both were as likely."""
     changing: Interval
     """Share of traces that change their answer."""
     changed_by_question: FloatArray
     """The same by question."""
     score: float
-    """Share of traces whose last stated answer is right."""
+    """Share of traces whose last stated answer is correct."""
 
 
 def answer_revisions(evidence: Evidence) -> tuple[ArmRevisions, ...]:
@@ -181,12 +178,14 @@ def answer_revisions(evidence: Evidence) -> tuple[ArmRevisions, ...]:
     spent = None if policy is None else policy_spending(policy, 1.0)
     budget = None if spent is None else spent.budget
     return tuple(
-        one for arm in arm_texts(evidence) if (one := follow_answers(arm, used=arm.budget == budget)) is not None
+        arm_revisions
+        for arm in arm_texts(evidence)
+        if (arm_revisions := follow_answers(arm, used=arm.budget == budget)) is not None
     )
 
 
 def revision_slope(arms: Sequence[ArmRevisions]) -> tuple[Interval, float]:
-    """Return how the share of changing traces grows with each doubling of the budget, and the chance of that without any growth."""
+    """Return the growth of the share of changing traces per doubling of the budget, with its p-value."""
     doublings = np.log2([arm.budget or 1 for arm in arms])
     centred = doublings - doublings.mean()
     slopes = np.column_stack([arm.changed_by_question for arm in arms]) @ centred / float(centred @ centred)
@@ -227,7 +226,11 @@ def follow_answers(arm: ArmTexts, *, used: bool) -> ArmRevisions | None:
 
 
 def one_sided_p_value(values: FloatArray) -> float:
-    """Return the chance of so large a mean if signs were as likely either way; 1 where the mean is not above zero."""
+    """Return the p-value of the mean under random signs; 1 where the mean is not above zero."""
     from breadth.measure.paired_tests import paired_difference
 
     return paired_difference(values, np.zeros(len(values))).p_value / 2 if values.mean() > 0 else 1.0
+
+
+FINDING = Oscillation()
+"""The check with its default thresholds."""

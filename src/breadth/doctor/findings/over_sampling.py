@@ -1,4 +1,4 @@
-"""``over-sampling``: a vote draws more samples than buy anything."""
+"""``over-sampling``: a vote draws more samples than its score needs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class OverSampling:
     """A narrower vote is as good as the one in use, for fewer tokens.
 
     Votes of all widths are counted exactly over the same samples and compared question by question. A narrower vote is
-    enough when the one in use is not shown to gain on it and a loss of five points or more is ruled out: the rule by
-    which `breadth tune` takes a cheaper policy. A vote that stops early is replayed, and charged for what it really
-    draws. Without a policy the widest vote measured is looked at, and it is no more than a note. Misleads where the
-    questions in use are harder than those measured: votes gain most where about half of the draws are right.
+    enough when the one in use shows no gain on it and a loss of five points or more is ruled out: the rule by which
+    `breadth tune` takes a cheaper policy. A vote that stops early is replayed, and charged for the samples it really
+    draws. Without a policy the widest measured vote is examined, and it is only a note. It misleads where the questions
+    in use are harder than those measured: votes gain most where about half of the samples are correct.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("vote-without-diversity",)
 
     margin: float = SCORE_MARGIN
-    """Loss of score that must be ruled out: what `breadth tune` accepts to lose for fewer tokens."""
+    """Loss of score that must be ruled out: what `breadth tune` gives up for fewer tokens."""
     half: float = 0.5
-    """Share of the tokens from which on it is a warning: more is then paid for nothing than for something."""
+    """Share of the tokens above which it is a warning: most of them then buy nothing."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Look for the narrowest vote that is enough."""
@@ -41,86 +41,88 @@ class OverSampling:
             return None
         from breadth.doctor.evidence.sweeps import measure_plain_vote, measure_policy, plain_samples
 
-        drawn = plain_samples(evidence, _NAME)
-        if drawn is None or isinstance(drawn, CannotTell):
-            return drawn
-        used = measure_policy(evidence, drawn, _NAME)
+        samples = plain_samples(evidence, _NAME)
+        if samples is None or isinstance(samples, CannotTell):
+            return samples
+        used = measure_policy(evidence, samples, _NAME)
         if isinstance(used, CannotTell):
             return used
-        known, wide = used is not None, measure_plain_vote(drawn, drawn.widths[-1]) if used is None else used
-        affordable = min(wide.tokens / max(float(drawn.tokens.mean()), 1e-9), wide.spending.width)
-        narrower = [width for width in drawn.widths if width < affordable and width != TIED_WIDTH]
+        known, wide = used is not None, measure_plain_vote(samples, samples.widths[-1]) if used is None else used
+        affordable = min(wide.tokens / max(float(samples.tokens.mean()), 1e-9), wide.spending.width)
+        narrower = [width for width in samples.widths if width < affordable and width != TIED_WIDTH]
         if not narrower:
             return None
-        return self.compare_votes(drawn, wide, narrower, known=known)
+        return self.compare_votes(samples, wide, narrower, known=known)
 
     def compare_votes(
-        self, drawn: PlainSamples, wide: MeasuredPolicy, narrower: list[int], *, known: bool
+        self, samples: PlainSamples, wide: MeasuredPolicy, narrower: list[int], *, known: bool
     ) -> CheckResult:
         """Return the finding for the narrowest vote that is enough."""
-        from breadth.doctor.evidence.sweeps import simultaneous_intervals
-        from breadth.tuning.choice import RISK, improvement_p_values
+        from breadth.tuning.choice import RISK, improvement_p_values, bonferroni_intervals
 
-        gaps = drawn.vote_scores(narrower) - wide.scores[:, None]
-        bounds, gains = simultaneous_intervals(gaps), improvement_p_values(-gaps)
+        gaps = samples.vote_scores(narrower) - wide.scores[:, None]
+        bounds, gains = bonferroni_intervals(gaps, seed=0), improvement_p_values(-gaps)
         for width, bound, chance in zip(narrower, bounds, gains.tolist(), strict=True):
             if bound.low > -self.margin and chance > RISK:
-                return self.report(drawn, wide, (width, bound), known=known)
+                return self.report(samples, wide, (width, bound), known=known)
         if not known or gains.min() <= RISK:
             return None
-        missing = f"{drawn.num_questions} questions leave open whether {narrower[-1]} draws would lose {self.margin:.0%} or more"
+        missing = (
+            f"{samples.num_questions} questions leave open whether {narrower[-1]} samples would lose {self.margin:.0%}"
+            " or more"
+        )
         return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions")
 
     def report(
-        self, drawn: PlainSamples, wide: MeasuredPolicy, enough: tuple[int, Interval], *, known: bool
+        self, samples: PlainSamples, wide: MeasuredPolicy, enough: tuple[int, Interval], *, known: bool
     ) -> Finding:
         """Build the finding."""
         width, bound = enough
-        each = float(drawn.tokens.mean())
+        each = float(samples.tokens.mean())
         wasted = 1 - width * each / wide.tokens
-        what = "one plain draw" if width == 1 else f"a vote of {width}"
+        what = "one plain sample" if width == 1 else f"a vote of {width}"
         worse = "scores more" if bound.low > 0 else f"loses less than {100 * self.margin:.0f} points"
-        who = "The policy in use" if known else "The widest vote measured"
+        who = "The policy in use" if known else "The widest measured vote"
         return Finding(
             _NAME,
             Severity.WARNING if known and wasted >= self.half else Severity.NOTE,
             "strong",
             "inference",
-            f"{who}, {wide.spending.name}, writes {wide.tokens:,.0f} tokens a question; {what} {worse} with"
+            f"{who}, {wide.spending.name}, writes {wide.tokens:,.0f} tokens per question; {what} {worse} with"
             f" {width * each:,.0f}.",
             (
                 Fact(
-                    f"{what} less {wide.spending.name}",
+                    f"{what} minus {wide.spending.name}",
                     bound,
                     "%",
-                    f"{drawn.where}; the interval allows for all widths tried",
+                    f"{samples.where}; the interval allows for all widths tried",
                 ),
-                Fact("score in use" if known else "score of the widest", wide.score, "%"),
+                Fact("score in use" if known else "score of the widest vote", wide.score, "%"),
                 Fact("tokens that buy nothing", wasted, "%"),
             ),
             f"On new questions {wide.spending.name} scores {self.margin:.0%} or more above {what}.",
-            f"{wide.tokens - width * each:,.0f} tokens a question buy nothing.",
+            f"{wide.tokens - width * each:,.0f} tokens per question buy nothing.",
             _prescriptions(width, wide),
         )
 
 
 def _prescriptions(width: int, wide: MeasuredPolicy) -> tuple[Prescription, ...]:
     fewer = Prescription(
-        f"Draw {width} in the place of {'up to ' if wide.spending.early else ''}{wide.spending.width}",
-        "The rest is paid for and changes no score.",
+        f"Draw {width} instead of {'up to ' if wide.spending.early else ''}{wide.spending.width}",
+        "The other samples cost tokens and do not change the score.",
         (Change("votes", width),),
-        "Questions much harder than those measured may want more.",
-        "this run; arXiv 2407.21787 on where votes stop to gain",
+        "Questions much harder than those measured may need more.",
+        "this run; arXiv 2407.21787 on where votes stop gaining",
     )
     stop = Prescription(
         "Stop as soon as the vote is decided (strategy adaptive-vote in policy.toml)",
-        "Draws that can no longer change the answer are not made: about 6 in the place of 40 on easy questions.",
+        "Samples that can no longer change the answer are not drawn: about 6 instead of 40 on easy questions.",
         (),
-        "Answers that are quick to write arrive first and count first.",
+        "Short answers arrive first and count first.",
         "arXiv 2305.11860",
     )
     return (fewer,) if wide.spending.early or width == 1 else (fewer, stop)
 
 
 FINDING = OverSampling()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

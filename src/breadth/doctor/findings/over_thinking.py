@@ -1,4 +1,4 @@
-"""``over-thinking``: thinking goes on past the point where more of it costs score."""
+"""``over-thinking``: thinking continues past the point where more of it lowers the score."""
 
 from __future__ import annotations
 
@@ -23,53 +23,53 @@ _NAME = "over-thinking"
 class OverThinking:
     """The score falls again as thinking grows.
 
-    The largest budget is compared with the best smaller one on the same questions; the best is chosen anew in every
-    resample, so that the luck of being best is allowed for (sign flips of whole questions). Where a policy is in use,
-    the largest budget is the one that it forces, and where it takes one draw as it comes, that draw: then what counts
-    is whether cutting it earlier scores more. A policy that votes is not judged here, for draws that vary more may vote
-    better. Past the optimum answers vary more and more while the score falls (arXiv 2506.04210). Misleads where forced
-    words ("Wait") are what harms, and not the length: then the budgets that the model fills by itself show no fall.
+    The largest budget is compared with the best smaller one on the same questions; the best is chosen again in every
+    resample, which allows for the luck of being best (sign flips of whole questions). With a policy in use, the largest
+    budget is the one that it forces; if it takes one sample as it comes, it is that sample, and the question is whether
+    a shorter cap scores more. A policy that votes is not examined here: samples that vary more may vote better. Past
+    the optimum, answers vary more while the score falls (arXiv 2506.04210). It misleads where forced words ("Wait") do
+    the harm and not the length: budgets that the model fills by itself then show no fall.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("repetition-loops",)
 
     false_alarm_rate: float = FALSE_ALARM_RATE
-    """Chance of such a fall without any from which down it is a warning; ten checks share the one healthy sweep in twenty that may be
-    alarmed. Above it, up to the 5 % of the test itself, it is a note."""
+    """Largest p-value of the fall at which it is a warning; ten checks together may alarm one healthy sweep in twenty.
+    Above it, up to the 5 % of the test itself, it is a note."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Test the curve up to what the policy in use thinks."""
+        """Test the curve up to the thinking of the policy in use."""
         if not is_inference_run(evidence):
             return None
         from breadth.doctor.evidence.sweeps import plain_samples, sweep
 
-        drawn, judged = plain_samples(evidence, _NAME), sweep(evidence)
-        if drawn is None or isinstance(drawn, CannotTell):
-            return drawn
-        if judged is None:
+        samples, result = plain_samples(evidence, _NAME), sweep(evidence)
+        if samples is None or isinstance(samples, CannotTell):
+            return samples
+        if result is None:
             return CannotTell(_NAME, "thinking was not varied in this run", TUNE_COMMAND)
-        spent = comparable_spending(evidence, judged)
-        arms = arms_up_to_use(judged, spent)
+        spent = comparable_spending(evidence, result)
+        arms = arms_up_to_use(result, spent)
         if len(arms) < 2:
             return (
                 CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE_COMMAND} --budgets")
                 if spent is None
                 else None
             )
-        test = _tested(arms, judged)
+        test = test_for_fall(arms, result)
         if test.is_positive:
-            return self.report(evidence, judged, arms, test, spent)
+            return self.report(evidence, result, arms, test, spent)
         return (
             None
             if test.can_tell
-            else CannotTell(_NAME, "too few questions differ between the budgets to see a fall", "more questions")
+            else CannotTell(_NAME, "too few questions differ between the budgets to show a fall", "more questions")
         )
 
     def report(
         self,
         evidence: Evidence,
-        judged: TuningResult,
+        result: TuningResult,
         arms: Sequence[ArmEvidence],
         test: HumpTest,
         spent: Spending | None,
@@ -81,34 +81,40 @@ class OverThinking:
             f"from {test.accuracies[best]:.0%} at {peak.arm.budget or 0:,} thinking tokens to {test.accuracies[-1]:.0%}"
             f" {describe_budget(last)}"
         )
-        start = "Thinking past the optimum harms" if spent is None else "The policy in use thinks past the optimum"
+        start = (
+            "Thinking past the optimum lowers the score"
+            if spent is None
+            else "The policy in use thinks past the optimum"
+        )
         more = float(last.tokens.mean() - peak.tokens.mean())
         return Finding(
             _NAME,
             Severity.WARNING if test.p_value <= self.false_alarm_rate else Severity.NOTE,
             "strong",
             "inference",
-            f"{start}: {judged.evidence.score_name} falls {fall}.",
-            _facts(judged, arms, test),
-            f"On new questions thinking {describe_budget(last)} scores at least as much as at {peak.arm.budget or 0:,}.",
-            f"{more:,.0f} tokens a question more than at the best budget, for {100 * test.fall.value:.1f} points less.",
-            _prescriptions(evidence, judged, peak, last),
+            f"{start}: {result.evidence.score_name} falls {fall}.",
+            _facts(result, arms, test),
+            f"On new questions thinking {describe_budget(last)} scores at least as much as at"
+            f" {peak.arm.budget or 0:,}.",
+            f"{more:,.0f} tokens per question more than at the best budget, for {100 * test.fall.value:.1f} points"
+            " less.",
+            _prescriptions(evidence, result, peak, last),
         )
 
 
-def comparable_spending(evidence: Evidence, judged: TuningResult) -> Spending | None:
-    """Return what the policy in use pays for; None where that is not known, or it draws otherwise than the sweep."""
+def comparable_spending(evidence: Evidence, result: TuningResult) -> Spending | None:
+    """Return what the policy in use spends; None where unknown, or where the sweep samples differently."""
     from breadth.doctor.evidence.sweeps import policy_in_use, policy_spending, sampling_differences
 
     policy = policy_in_use(evidence)
-    if policy is None or sampling_differences(policy, judged.evidence.plan.policy):
+    if policy is None or sampling_differences(policy, result.evidence.plan.policy):
         return None
-    return policy_spending(policy, float(judged.evidence.plain.tokens.mean()))
+    return policy_spending(policy, float(result.evidence.plain.tokens.mean()))
 
 
-def arms_up_to_use(judged: TuningResult, spent: Spending | None) -> tuple[ArmEvidence, ...]:
-    """Return the arms to compare, what is in use last; the forced ones where nothing is known to be."""
-    serial, plain = judged.evidence.serial, judged.evidence.plain
+def arms_up_to_use(result: TuningResult, spent: Spending | None) -> tuple[ArmEvidence, ...]:
+    """Return the arms to compare, the one in use last; the forced ones where no policy is known."""
+    serial, plain = result.evidence.serial, result.evidence.plain
     if spent is None:
         return serial
     if spent.budget is not None:
@@ -118,27 +124,30 @@ def arms_up_to_use(judged: TuningResult, spent: Spending | None) -> tuple[ArmEvi
     return (*shorter, plain) if spent.width == 1 else ()
 
 
-def _tested(arms: Sequence[ArmEvidence], judged: TuningResult) -> HumpTest:
+def test_for_fall(arms: Sequence[ArmEvidence], result: TuningResult) -> HumpTest:
+    """Test whether the score falls from the best smaller budget to the last."""
     import numpy as np
 
     from breadth.measure.paired_tests import hump_test
 
     budgets = [float(arm.tokens.mean()) if arm.arm.budget is None else arm.arm.budget for arm in arms]
     return hump_test(
-        budgets, np.column_stack([arm.scores.mean(axis=1) for arm in arms]), seed=judged.evidence.plan.seed
+        budgets, np.column_stack([arm.scores.mean(axis=1) for arm in arms]), seed=result.evidence.plan.seed
     )
 
 
 def describe_budget(arm: ArmEvidence) -> str:
     """Name the thinking of an arm."""
     return (
-        f"at {arm.arm.budget:,}" if arm.arm.budget is not None else f"as it comes, with {arm.tokens.mean():,.0f} tokens"
+        f"at {arm.arm.budget:,}"
+        if arm.arm.budget is not None
+        else f"without a cap, with {arm.tokens.mean():,.0f} tokens"
     )
 
 
-def _facts(judged: TuningResult, arms: Sequence[ArmEvidence], test: HumpTest) -> tuple[Fact, ...]:
+def _facts(result: TuningResult, arms: Sequence[ArmEvidence], test: HumpTest) -> tuple[Fact, ...]:
     questions = (
-        f"{len(judged.evidence.questions)} questions, {len(arms)} budgets; each end is a one-sided bound at 95 %"
+        f"{len(result.evidence.questions)} questions, {len(arms)} budgets; each end is a one-sided bound at 95 %"
     )
     facts = [
         Fact("fall from the best smaller budget", test.fall, "%", questions),
@@ -154,28 +163,31 @@ def _facts(judged: TuningResult, arms: Sequence[ArmEvidence], test: HumpTest) ->
 
 
 def _prescriptions(
-    evidence: Evidence, judged: TuningResult, peak: ArmEvidence, last: ArmEvidence
+    evidence: Evidence, result: TuningResult, peak: ArmEvidence, last: ArmEvidence
 ) -> tuple[Prescription, ...]:
-    pair = next((one for one in judged.equal if one.budget == last.arm.budget and one.width > 1), None)
+    pair = next(
+        (comparison for comparison in result.equal if comparison.budget == last.arm.budget and comparison.width > 1),
+        None,
+    )
     vote = (
         None
         if pair is None or pair.difference.difference.low <= 0
         else Prescription(
-            f"Spend the same tokens on a vote of {pair.width} draws in the place of one long trace",
+            f"Spend the same tokens on a vote of {pair.width} samples instead of one long trace",
             f"At {pair.serial_tokens:,.0f} tokens the vote scores {pair.parallel.value:.0%} and the trace"
             f" {pair.serial.value:.0%}.",
             (Change("votes", pair.width),),
-            "Needs that many draws side by side, or that many times as long one after the other.",
+            "Needs that many samples in parallel, or that many times the time in sequence.",
             "arXiv 2506.04210; this sweep",
         )
     )
     held = cap_thinking(evidence, peak, last)
     first = vote is not None and pair is not None and pair.parallel.value > float(peak.scores.mean())
-    return tuple(one for one in ((vote, held) if first else (held, vote)) if one is not None)
+    return tuple(remedy for remedy in ((vote, held) if first else (held, vote)) if remedy is not None)
 
 
 def cap_thinking(evidence: Evidence, peak: ArmEvidence, last: ArmEvidence) -> Prescription | None:
-    """Hold thinking to a budget, by whatever way the server leaves; None where it leaves none."""
+    """Prescribe a thinking budget in a way that the server supports; None where it supports none."""
     server = evidence.server or {}
     ignored = server.get("thinking_cap") == "no"
     if ignored and server.get("prefix") == "no":
@@ -186,15 +198,15 @@ def cap_thinking(evidence: Evidence, peak: ArmEvidence, last: ArmEvidence) -> Pr
         f" {describe_budget(last)}."
     )
     why += (
-        " This server does not keep to a cap, so it is cut from outside: strategy budget-forcing, minimum = maximum."
+        " This server ignores caps, so the client cuts the thinking: strategy budget-forcing, minimum = maximum."
         if ignored
         else ""
     )
     effect = (
-        "A cap does not act under speculative decoding on most servers." if server.get("speculative") == "yes" else ""
+        "On most servers a cap has no effect under speculative decoding." if server.get("speculative") == "yes" else ""
     )
     return Prescription(
-        f"Hold thinking to {budget:,} tokens",
+        f"Limit thinking to {budget:,} tokens",
         why,
         (Change("thinking_budget", budget),),
         effect,
@@ -203,4 +215,4 @@ def cap_thinking(evidence: Evidence, peak: ArmEvidence, last: ArmEvidence) -> Pr
 
 
 FINDING = OverThinking()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -33,14 +33,14 @@ NAME = "overconfidence"
 class Overconfidence:
     """Rollouts agree, and are wrong.
 
-    Counted is the chance that four rollouts of a problem, drawn without replacement, all give the same wrong answer:
-    four alike is where a vote stops that wants to be 95 % sure, so no vote notices such a mistake, and in training such
-    a group teaches nothing. Held-out rollouts are compared where there are any, else those trained on; intervals
-    resample problems.
+    Measured as the probability that four rollouts of a problem, drawn without replacement, all give the same wrong
+    answer. Four alike is where a vote that wants to be 95 % sure stops, so no vote notices such a mistake, and in
+    training such a group teaches nothing. Held-out rollouts are compared where there are any, else training rollouts;
+    intervals resample problems.
 
-    A policy that becomes sure also becomes sure where it is wrong: a sure rise alone is a note, and a warning when
-    fewer problems than at the start can be solved in as many tries. Misleads where the checker calls right answers
-    wrong.
+    A policy that becomes sure also becomes sure where it is wrong: a certain rise alone is a note. It is a warning when
+    fewer problems than at the start can be solved in as many tries. It misleads where the checker rejects correct
+    answers.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -48,10 +48,9 @@ class Overconfidence:
 
     agree: int = 4
     """Rollouts that must agree: where a vote with a uniform prior is 95 % sure of its leader (1 - 1/2^5 = 0.97; three
-    give 0.94).
-    """
+    give 0.94)."""
     admitted: float = 0.05
-    """Share of problems above which, for sure, it is worth a word: the errors that such a vote admits."""
+    """Share of problems above which, if certain, it is reported: the error rate that such a vote accepts."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare how often rollouts agree on one wrong answer with the start."""
@@ -60,14 +59,15 @@ class Overconfidence:
         ends = evaluation_ends(evidence)
         if ends is None:
             return missing_rollouts(evidence, NAME)
-        lacking = _lacking(evidence, ends)
+        lacking = missing_agreement(evidence, ends)
         if lacking is not None:
             return lacking
         wrong = agreement_shift(ends, self.agree, right=False)
         if wrong.problems < MIN_CLUSTERS:
             return CannotTell(
                 NAME,
-                f"{wrong.problems} problems have {self.agree} rollouts at one of the ends; {MIN_CLUSTERS} are needed",
+                f"{wrong.problems} problems have {self.agree} rollouts at one end of the run; {MIN_CLUSTERS} are"
+                " needed",
             )
         if wrong.change.low <= 0 or wrong.now.low <= self.admitted:
             return None
@@ -81,7 +81,7 @@ class Overconfidence:
         ]
         covered = coverage_shift(ends)
         fell = covered is not None and covered[1].change.high < 0
-        beside = (
+        coverage = (
             f", and pass@{covered[0]} has fallen by {-covered[1].change.value:.2g}"
             if covered is not None and fell
             else ""
@@ -97,21 +97,23 @@ class Overconfidence:
             "strong",
             "training",
             f"On {wrong.now.value:.0%} of the problems {self.agree} rollouts agree on one wrong answer, "
-            f"up from {wrong.start.value:.0%} at the start{beside}.",
+            f"up from {wrong.start.value:.0%} at the start{coverage}.",
             _facts(ends, wrong, right, self.agree),
-            "Checked by hand, most of the answers that all rollouts agree on are right, and the checker is wrong.",
-            f"No vote finds the right answer there: of the votes that stop at {self.agree} alike {mistaken[0]:.0%} are"
-            f" wrong now, {mistaken[1]:.0%} then.",
-            tuple(one for one in wanted if one is not None),
+            "Checked by hand, most answers that all rollouts agree on are correct, and the checker is wrong.",
+            f"No vote finds the correct answer there: of the votes that stop at {self.agree} alike, {mistaken[0]:.0%}"
+            " are"
+            f" wrong now, {mistaken[1]:.0%} at the start.",
+            tuple(remedy for remedy in wanted if remedy is not None),
         )
 
 
-def _lacking(evidence: Evidence, ends: Ends) -> CannotTell | None:
+def missing_agreement(evidence: Evidence, ends: Ends) -> CannotTell | None:
+    """Say why agreement cannot be counted; None where it can."""
     lacking = missing_answers(evidence, NAME, ends)
     if lacking is None and ends.now.split == "train" and evidence.config.dynamic_sampling:
         return CannotTell(
             NAME,
-            "groups that agree were drawn anew, so they are not among the rollouts",
+            "groups that agree were resampled, so they are not among the rollouts",
             "evaluate on held-out problems",
         )
     return lacking
@@ -125,7 +127,10 @@ def agreement_shift(ends: Ends, agree: int, *, right: bool) -> Shift:
 
 
 def agreement_by_group(window: Window, agree: int, *, right: bool) -> tuple[Names, FloatArray]:
-    """Return problem of each group large enough, and the chance that so many of its rollouts share one answer, right or wrong."""
+    """Return problem and agreement of each group that is large enough.
+
+    Agreement is the probability that so many of its rollouts share one answer, correct or wrong.
+    """
     samples = window.samples
     side = samples.correct == 1 if right else samples.correct == 0
     counted: AnswerCounts = count_answers(samples.groups, np.where(side, window.classes, -1))
@@ -149,10 +154,10 @@ def _facts(ends: Ends, wrong: Shift, right: Shift, agree: int) -> tuple[Fact, ..
         ),
         Fact(f"{agree} agree and are wrong, now", wrong.now, "%"),
         Fact("rise", wrong.change, "%"),
-        Fact(f"{agree} agree and are right, at the start", right.start, "%"),
-        Fact(f"{agree} agree and are right, now", right.now, "%"),
+        Fact(f"{agree} agree and are correct, at the start", right.start, "%"),
+        Fact(f"{agree} agree and are correct, now", right.now, "%"),
     )
 
 
 FINDING = Overconfidence()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

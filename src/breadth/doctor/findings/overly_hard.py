@@ -1,4 +1,4 @@
-"""``overly-hard``: most groups are all wrong, so that nothing is learned from them."""
+"""``overly-hard``: most groups are all wrong, so nothing is learned from them."""
 
 from __future__ import annotations
 
@@ -19,34 +19,31 @@ from breadth.runs.outcomes import Outcomes, count_outcomes
 
 @dataclass(frozen=True)
 class OverlyHard:
-    """The problems are so hard for this policy that most groups have no right answer, and the score does not rise.
+    """The problems are too hard for this policy: most groups have no correct answer, and the score does not rise.
 
-    Counted where rollouts are graded: the share of groups in the second half of the steps without a right one, with an
-    interval over problems. The last few steps alone have few groups, and where only they are all wrong the policy
-    broke, not the problems. Else by arithmetic: with a reward of two values and groups of G at least (1 - score)^G of
-    the groups are all wrong, and more where problems differ. A run that begins low and rises is no case of it; nor is
-    one that is not shown to rise, and yet at its best estimate would bring half of the groups to a right answer in as
-    many steps again. Training on problems that are never solved does not only waste rollouts: it lowered benchmark
-    scores by 1 to 11 points (arXiv 2605.28388). It misleads where answers are right and the check cannot read them:
-    look at some texts first.
+    Counted where rollouts are graded: the share of groups without a correct answer in the second half of the steps,
+    with an interval over problems. The last few steps alone have few groups, and where only they are all wrong the
+    policy broke, not the problems. Otherwise by arithmetic: with a two-valued reward and groups of G, at least (1 -
+    score)^G of the groups are all wrong, and more where problems differ. A run that starts low and rises is not
+    reported. Nor is one that shows no rise yet, but whose best estimate would bring half of the groups to a correct
+    answer in as many steps again. Training on problems that are never solved does not only waste rollouts: it lowered
+    benchmark scores by 1 to 11 points (arXiv 2605.28388). It misleads where answers are correct and the checker cannot
+    read them: look at some texts first.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("truncation", "entropy-explosion", "train-inference-mismatch")
 
     half: float = 0.5
-    """Share of all-wrong groups above which, for sure, it is a warning: more is then paid for nothing than for
-    something.
-    """
+    """Share of all-wrong groups above which, if certain, it is a warning: most rollouts are then wasted."""
     most: float = 0.8
-    """Share above which it is critical: a step learns from less than a fifth of what it draws."""
+    """Share above which it is critical: a step learns from less than a fifth of its rollouts."""
     hint: float = 0.1
-    """Chance of so steady a rise by noise alone below which nothing is said: a score that takes off looks like noise at first, so half as
-    much certainty as elsewhere holds the verdict back."""
+    """p-value of a steady rise below which nothing is reported: a score that takes off looks like noise at first, so a
+    weaker test than elsewhere is enough to hold the verdict back."""
     cut: float = 0.1
-    """Share of cut completions above which, for sure, the cap is prescribed first: the mark at which `truncation`
-    warns.
-    """
+    """Share of truncated completions above which, if certain, the cap is prescribed first: the level at which
+    `truncation` warns."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Count groups that are all wrong, and see whether the score rises."""
@@ -56,66 +53,64 @@ class OverlyHard:
         score, width = score_trend(evidence, graded)
         if score is not None and score.verdict == "rising":
             return None
-        hard = count_all_wrong(graded) or self.bound_by_score(evidence)
+        hard = count_all_wrong(graded) or self.estimate_by_score(evidence)
         if not isinstance(hard, AllWrongGroups):
             return hard
         if hard.share.low <= self.half:
             return None
         if score is None:
             return CannotTell(
-                "overly-hard", f"whether the score rises cannot be told from fewer than {MIN_POINTS} steps", "train on"
+                "overly-hard", f"fewer than {MIN_POINTS} steps do not show whether the score rises", "train longer"
             )
         if score.verdict == "cannot tell" and (self._hints(score) or self.leaves_room(hard, score, width)):
-            said = f"{hard.share.value:.0%} of the groups are all wrong, but a rise that would end it is not excluded"
-            return CannotTell("overly-hard", f"{said}: the score {score.reason}", "train on")
+            share = f"{hard.share.value:.0%} of the groups are all wrong, but a rise that would end it is not excluded"
+            return CannotTell("overly-hard", f"{share}: the score {score.reason}", "train longer")
         return self.report(evidence, hard, score)
 
     def _hints(self, score: Trend) -> bool:
         return score.tau > 0 and score.p_value < self.hint
 
     def leaves_room(self, hard: AllWrongGroups, score: Trend, width: float) -> bool:
-        """Say whether a rise as fast as it seems would bring half of the groups to a right answer in as many steps again.
+        """Say whether a rise at its estimated pace would bring half of the groups to a correct answer in as many steps.
 
-        The middles of the two halves lie half a run apart. Were the fastest rise asked that the noise allows, few runs
-        of less than a hundred steps would ever be called too hard.
+        The middles of the two halves lie half a run apart. If the fastest rise that noise allows were used, few runs of
+        less than a hundred steps would ever be called too hard.
         """
         rise = score.change.high if hard.rise is None else 2 * width * hard.rise.value
-        return rise >= width * hard.needed_gain(self.half)
+        return rise >= width * hard.gain_needed(self.half)
 
-    def bound_by_score(self, evidence: Evidence) -> AllWrongGroups | CannotTell | None:
-        """Bound the share of all-wrong groups by the score, where that has two values and no group is drawn anew."""
+    def estimate_by_score(self, evidence: Evidence) -> AllWrongGroups | CannotTell | None:
+        """Bound the share of all-wrong groups by the score, where that has two values and no group is resampled."""
         reward, group = evidence.trend("reward"), evidence.config.group
         levels = () if evidence.run is None else evidence.run.header.reward_levels
         if reward is None:
             return evidence.missing_metric("overly-hard", "reward")
         if len(levels) == 2 and group and group > 1 and not evidence.config.dynamic_sampling:
-            return bound_all_wrong(reward.end, levels, group)
+            return lower_bound_all_wrong(reward.end, levels, group)
         flat = evidence.trend("zero_variance_groups")
         if flat is not None and flat.end.high < self.half:
             return None  # most groups differ in reward, so most are not all wrong
         needed = (
-            "whether groups are all wrong is not logged: rollouts with a grade, or with a reward of two values, would"
+            "whether groups are all wrong is not logged: rollouts with a grade, or with a two-valued reward, would"
             " show it"
         )
-        return CannotTell("overly-hard", needed, evidence.logging_hint("rollouts"))
+        return CannotTell("overly-hard", needed, evidence.how_to_log("rollouts"))
 
     def report(self, evidence: Evidence, hard: AllWrongGroups, score: Trend) -> Finding:
         """Build the finding."""
         share = hard.share.value
-        said = f"{'' if hard.groups or share > 0.995 else 'at least '}{share:.0%} of the groups"
-        wasted = (
-            f"{share / max(1 - share, 1e-3):.1f} rollouts were paid for nothing for each that could teach something"
-        )
+        groups = f"{'' if hard.groups or share > 0.995 else 'at least '}{share:.0%} of the groups"
+        wasted = f"{share / max(1 - share, 1e-3):.1f} rollouts were wasted for each that could teach something"
         return Finding(
             "overly-hard",
             Severity.CRITICAL if hard.share.low > self.most else Severity.WARNING,
             "strong",
             "training",
-            f"{said[0].upper()}{said[1:]} have no right answer, and the score does not rise.",
+            f"{groups[0].upper()}{groups[1:]} have no correct answer, and the score does not rise.",
             _facts(evidence, hard, score),
-            "The same problems, drawn 64 times each with a longer cap and a second check, are solved by some of the"
+            "The same problems, sampled 64 times each with a longer cap and a second checker, are solved by some of the"
             " rollouts.",
-            f"Of late {wasted}.",
+            f"In the second half {wasted}.",
             self._prescriptions(evidence, hard),
         )
 
@@ -127,11 +122,11 @@ class OverlyHard:
             prescriptions.enlarge_groups(evidence, hard.accuracy),
             prescriptions.resample_zero_variance_groups(evidence),
         ]
-        return tuple(one for one in wanted if one is not None)
+        return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 def score_trend(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, float]:
-    """Return the trend of the share of right rollouts, which no bonus for form can move, else of the reward; and what right is worth."""
+    """Return the trend of accuracy, which no format bonus can move, else of the reward; and its width."""
     right = None if graded is None else accuracy_by_step(graded)
     if right is not None and len(right) >= MIN_POINTS:
         return trend(right.steps, right.values), 1.0
@@ -143,15 +138,15 @@ def _facts(evidence: Evidence, hard: AllWrongGroups, score: Trend) -> tuple[Fact
     how = (
         f"counted in {hard.groups:,} groups of the second half"
         if hard.groups
-        else "a bound by the score; more where problems differ"
+        else "a lower bound by the score; more where problems differ"
     )
     facts = [Fact("groups that are all wrong", hard.share, "%", how)]
     if hard.start is not None:
         facts.append(Fact("before", hard.start, "%", "counted in the first half"))
     facts.append(
-        Fact("rollouts of a prompt", hard.group, "", evidence.config.describe("group") if evidence.config.group else "")
+        Fact("rollouts per prompt", hard.group, "", evidence.config.describe("group") if evidence.config.group else "")
     )
-    facts.append(Fact("rollouts that are right", hard.accuracy, "%"))
+    facts.append(Fact("correct rollouts", hard.accuracy, "%"))
     facts.append(
         Fact(
             "change of the score",
@@ -163,32 +158,27 @@ def _facts(evidence: Evidence, hard: AllWrongGroups, score: Trend) -> tuple[Fact
     return tuple(facts)
 
 
-FINDING = OverlyHard()
-"""As the doctor asks it."""
-
-
 @dataclass(frozen=True)
 class AllWrongGroups:
-    """Groups without a right answer."""
+    """Groups without a correct answer."""
 
     share: Interval
     """Share of the groups of the second half."""
     start: Interval | None
     """The same of the first half; None where it was not counted."""
     accuracy: float
-    """Share of the rollouts that are right in the second half."""
+    """Share of correct rollouts in the second half."""
     group: float
-    """Rollouts of a group."""
+    """Rollouts per group."""
     groups: int
     """Groups it was counted in; 0 where it is a bound."""
     rise: Interval | None = None
-    """By how much more of the rollouts are right in the second half than in the first; None where it was not counted.
-    """
+    """Gain of accuracy from the first half to the second; None where it was not counted."""
 
-    def needed_gain(self, share: float) -> float:
-        """Return by how much more of the rollouts would have to be right for no more than a share of the groups to be all wrong.
+    def gain_needed(self, share: float) -> float:
+        """Return the gain of accuracy after which at most a share of the groups would be all wrong.
 
-        Were problems alike, (1 - p)^G of the groups would be: so p must reach 1 - share^(1/G).
+        If problems were alike, (1 - p)^G of the groups would be: so p must reach 1 - share^(1/G).
         """
         return max(1 - float(share ** (1 / self.group)) - self.accuracy, 0.0)
 
@@ -213,8 +203,8 @@ def count_all_wrong(graded: Outcomes | None) -> AllWrongGroups | None:
     )
 
 
-def bound_all_wrong(score: Interval, levels: tuple[float, ...], group: int) -> AllWrongGroups:
-    """Bound by the mean of a reward of two values: at least (1 - p)^G, and more where problems differ (Jensen)."""
+def lower_bound_all_wrong(score: Interval, levels: tuple[float, ...], group: int) -> AllWrongGroups:
+    """Bound by the mean of a two-valued reward: at least (1 - p)^G, and more where problems differ (Jensen)."""
     low, width = min(levels), max(levels) - min(levels)
     value, high, low_end = (min(max((end - low) / width, 0.0), 1.0) for end in (score.value, score.high, score.low))
     share = Interval(
@@ -228,13 +218,13 @@ def bound_all_wrong(score: Interval, levels: tuple[float, ...], group: int) -> A
 
 
 def share_all_wrong(groups: Outcomes) -> Interval:
-    """Average the groups of a problem first: they are not independent."""
+    """Return the share of all-wrong groups; groups of a problem are averaged first: they are not independent."""
     _, place = np.unique(groups.problems.astype(str), return_inverse=True)
     return mean_interval(np.bincount(place, groups.correct == 0) / np.bincount(place), bounds=(0.0, 1.0))
 
 
 def accuracy_gain(early: Outcomes, late: Outcomes) -> Interval:
-    """Compare shares of right rollouts, whole problems resampled: counts say more than medians of a few small shares."""
+    """Compare accuracies, resampling whole problems: counts say more than medians of a few small shares."""
     zeros = np.zeros(len(early)), np.zeros(len(late))
     columns = {
         "right 0": np.concatenate([early.correct, zeros[1]]),
@@ -248,3 +238,7 @@ def accuracy_gain(early: Outcomes, late: Outcomes) -> Interval:
         "drawn 1",
         (-1.0, 1.0),
     )
+
+
+FINDING = OverlyHard()
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``processed-logprobs``: the server's log-probs are those after temperature and top-p, so confidences are of another distribution."""
+"""``processed-logprobs``: the server's log-probs include temperature and top-p, so confidences are not the model's."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ _NAME = "processed-logprobs"
 
 @dataclass(frozen=True)
 class ProcessedLogprobs:
-    """Log-probs come after the sampler has changed them.
+    """The server returns log-probs after the sampler has changed them.
 
-    By the probe's trial: at a quarter of the temperature processed log-probs lie four times as far apart, raw ones stay
-    where they are. A confidence made of them moves with temperature, top-p and top-k, and tokens that were cut off
-    count as impossible; published thresholds and gates fitted elsewhere do not hold for it. At temperature 1 with
-    nothing cut off the two are the same, and nothing is said. A warning where the policy in use looks at log-probs,
-    else a note.
+    By the probe's trial: at a quarter of the temperature processed log-probs lie four times as far apart, raw ones do
+    not move. A confidence computed from them moves with temperature, top-p and top-k, and tokens that were cut off
+    count as impossible; published thresholds, and gates fitted elsewhere, do not apply to it. At temperature 1 with
+    nothing cut off both are the same, and nothing is reported. A warning where the policy in use reads log-probs, else
+    a note.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
-    of_server: ClassVar[bool] = True
+    reads_server: ClassVar[bool] = True
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Look at what the probe of the server found."""
+        """Read the result of probing the server."""
         if evidence.server is None and not is_inference_run(evidence):
             return None
-        said = (evidence.server or {}).get("logprobs", "unknown")
+        kind = (evidence.server or {}).get("logprobs", "unknown")
         sampling, looks = sampling_in_use(evidence)
-        if said == "raw" or (sampling is not None and is_neutral(sampling)):
+        if kind == "raw" or (sampling is not None and is_neutral(sampling)):
             return None
-        if said != "processed":
+        if kind != "processed":
             asked = looks or (sampling is not None and sampling.top_logprobs > 0)
             missing = "whether the server's log-probs are raw is not known"
             return (
-                CannotTell(_NAME, missing, "breadth probe URL --save server.toml, given beside this") if asked else None
+                CannotTell(_NAME, missing, "breadth probe URL --save server.toml, named next to this")
+                if asked
+                else None
             )
         return describe_processing(sampling, looks=looks)
 
@@ -60,43 +62,42 @@ def describe_processing(sampling: Sampling | None, *, looks: bool) -> Finding:
         Severity.WARNING if looks else Severity.NOTE,
         "certain",
         "inference",
-        f"The server's log-probs are processed{drawn or ', not those of temperature 1'}: confidences are of another"
+        f"The server's log-probs are processed{drawn or ', not those of temperature 1'}: confidences are of a different"
         " distribution.",
         tuple(facts),
-        "The log-probs of one and the same token are equal at two temperatures.",
-        "The policy in use looks at them." if looks else "",
+        "The log-probs of the same token are equal at two temperatures.",
+        "The policy in use reads them." if looks else "",
         (
             Prescription(
-                "Start the server so that it sends raw log-probs, those of the model before temperature, top-p and"
-                " top-k",
-                "Confidence is then that of the model, and compares with what was published and fitted.",
+                "Start the server with raw log-probs, those of the model before temperature, top-p and top-k",
+                "Confidence is then the model's own, and comparable with published and fitted values.",
                 (Change("logprobs_raw", True),),
                 "Gates and thresholds fitted on processed ones must be fitted again.",
                 "vLLM --logprobs-mode raw_logprobs; llama.cpp without post_sampling_probs; arXiv 2508.15260",
             ),
             Prescription(
-                "Or draw at temperature 1 with top-p 1, where processed and raw are the same",
-                "Nothing is then changed by the sampler.",
+                "Or sample at temperature 1 with top-p 1, where processed and raw are the same",
+                "The sampler then changes nothing.",
                 (Change("temperature", 1.0), Change("top_p", 1.0)),
-                "Draws vary more; one draw alone scores less.",
+                "Samples vary more; a single sample scores less.",
             ),
         ),
     )
 
 
 def sampling_in_use(evidence: Evidence) -> tuple[Sampling | None, bool]:
-    """Return how the policy in use draws, or the sweep did, and whether the policy looks at log-probs."""
+    """Return the sampling settings of the policy in use, or of the sweep, and whether the policy reads log-probs."""
     from breadth.doctor.evidence.sweeps import policy_in_use, sweep
 
-    policy, judged = policy_in_use(evidence), sweep(evidence)
+    policy, result = policy_in_use(evidence), sweep(evidence)
     looks = policy is not None and bool(policy.strategy.needs & {"confidences", "logprobs"})
-    if policy is not None and (looks or judged is None):
+    if policy is not None and (looks or result is None):
         return policy.sampling, looks
-    return (None if judged is None else judged.evidence.plan.policy.sampling), looks
+    return (None if result is None else result.evidence.plan.policy.sampling), looks
 
 
 def is_neutral(sampling: Sampling) -> bool:
-    """Say whether the sampler leaves the distribution as it is."""
+    """Say whether the sampler leaves the distribution unchanged."""
     kept = sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
     return (
         kept and sampling.repetition_penalty == 1 and sampling.presence_penalty == 0 and sampling.frequency_penalty == 0
@@ -104,4 +105,4 @@ def is_neutral(sampling: Sampling) -> bool:
 
 
 FINDING = ProcessedLogprobs()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

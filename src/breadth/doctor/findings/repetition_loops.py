@@ -1,4 +1,4 @@
-"""``repetition-loops``: completions end by saying the same over and over, and never come to an answer."""
+"""``repetition-loops``: completions end by repeating a passage, and never reach an answer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NAME = "repetition-loops"
 class RepetitionLoops:
     """A share of the completions ends in a loop.
 
-    A completion counts when its last 200 rough tokens or more are one passage at least four times over: what breadth's
-    own loop guard ends while it is being written, so that every one of them is what the guard would have saved. Shares
-    are taken over questions. A warning where the policy in use draws so; a note where only budgets that are not in use
-    show it, and more than plain draws do. Misleads on tasks whose right answer repeats one line, such as a matrix of
+    A completion counts when its last 200 rough tokens or more are one passage at least four times over. That is what
+    breadth's own loop guard stops during generation, so the guard would have saved every one of them. Shares are
+    averaged over questions. A warning where the policy in use samples this way; a note where only other budgets show
+    it, and more than plain samples do. It misleads on tasks whose correct answer repeats one line, such as a matrix of
     zeros.
     """
 
@@ -35,19 +35,15 @@ class RepetitionLoops:
     causes: ClassVar[tuple[str, ...]] = ("max-tokens-ignored",)
 
     few: float = 0.01
-    """Share above which, for sure, it is worth a word: a vote of eight then meets a loop on one question in thirteen.
-    """
+    """Share above which, if certain, it is reported: a vote of eight then meets a loop on one question in thirteen."""
     many: float = SCORE_MARGIN
-    """Share above which it is a warning: a loop has no answer, so its share is score lost, and `breadth tune` counts
-    five points.
-    """
+    """Share above which it is a warning: a loop has no answer, so its share is lost score, and `breadth tune` counts
+    five points."""
     false_alarm_rate: float = FALSE_ALARM_RATE
-    """Chance with which each bound may be wrong; ten checks share the one healthy sweep in twenty that may be alarmed.
-    """
+    """Error rate of each bound; ten checks together may alarm one healthy sweep in twenty."""
     warm: float = 0.6
-    """Temperature to draw with where it is below 0.5: what the authors of DeepSeek-R1 advise against endless
-    repetition.
-    """
+    """Temperature to prescribe where it is below 0.5: what the authors of DeepSeek-R1 advise against endless
+    repetition."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Count completions that end in a loop."""
@@ -55,17 +51,19 @@ class RepetitionLoops:
             return None
         from breadth.doctor.evidence.sweeps import arm_texts, plain_samples, policy_in_use, policy_spending
 
-        drawn = plain_samples(evidence, _NAME)
-        if drawn is None or isinstance(drawn, CannotTell):
-            return drawn
+        samples = plain_samples(evidence, _NAME)
+        if samples is None or isinstance(samples, CannotTell):
+            return samples
         arms, policy = arm_texts(evidence), policy_in_use(evidence)
         if not any(text for arm in arms for text in arm.texts):
             return CannotTell(
-                _NAME, "the texts of the samples are not there", "a run folder as breadth solve --out or tune writes it"
+                _NAME,
+                "the texts of the samples are not recorded",
+                "a run folder as breadth solve --out or tune writes it",
             )
         spent = None if policy is None else policy_spending(policy, 1.0)
         used = next((arm for arm in arms if spent is not None and arm.budget == spent.budget), arms[0])
-        return self.compare_arms(used, arms, policy, drawn.sampling.temperature)
+        return self.compare_arms(used, arms, policy, samples.sampling.temperature)
 
     def compare_arms(
         self, used: ArmTexts, arms: Sequence[ArmTexts], policy: Policy | None, temperature: float
@@ -76,7 +74,7 @@ class RepetitionLoops:
         if share.low > self.few:
             severity = Severity.WARNING if share.low > self.many else Severity.NOTE
             return self.report(used, share, counted, severity, self._prescriptions(policy, temperature))
-        for arm in reversed([one for one in arms if one is not used]):
+        for arm in reversed([other for other in arms if other is not used]):
             share = self.loop_share(counted[arm.name])
             if share.low > self.few and self.loops_more(counted[arm.name], counted[used.name], len(arms) - 1):
                 return self.report(arm, share, counted, Severity.NOTE, self._prescriptions(policy, temperature))
@@ -105,8 +103,8 @@ class RepetitionLoops:
     ) -> Finding:
         """Build the finding."""
         facts = [
-            Fact(f"ends in a loop, {name}", float(one.by_question.mean()), "%", f"{one.texts} texts")
-            for name, one in counted.items()
+            Fact(f"ends in a loop, {name}", float(loops.by_question.mean()), "%", f"{loops.texts} texts")
+            for name, loops in counted.items()
         ]
         return Finding(
             _NAME,
@@ -118,23 +116,23 @@ class RepetitionLoops:
                 Fact("ends in a loop", share, "%", f"{arm.name}, {len(arm.texts)} texts"),
                 *(facts if len(facts) > 1 else ()),
             ),
-            "The repeated passages are what the task asks for.",
-            f"{counted[arm.name].tokens:.0%} of the tokens were written in completions that end so.",
+            "The task asks for the repeated passages.",
+            f"{counted[arm.name].tokens:.0%} of the tokens are in completions that end in a loop.",
             wanted,
         )
 
     def _prescriptions(self, policy: Policy | None, temperature: float) -> tuple[Prescription, ...]:
         guard = Prescription(
-            "End a completion as soon as it repeats itself",
+            "Stop a completion as soon as it repeats itself",
             "In policy.toml: halt.kind = loop; on the server itself: repetition_detection on vLLM, the DRY sampler on"
             " llama.cpp.",
             (Change("loop_guard", True),),
-            "A task whose right answer repeats one line is cut.",
+            "A correct answer that repeats one line is cut too.",
             "vllm#52673, ollama#17561",
         )
         warmer = Prescription(
-            f"Draw at temperature {self.warm:g} in the place of {temperature:g}",
-            "Near-greedy draws stay in a loop once they are in it.",
+            f"Sample at temperature {self.warm:g} instead of {temperature:g}",
+            "Near-greedy sampling stays in a loop once it is in one.",
             (Change("temperature", self.warm),),
             source="DeepSeek-R1, usage recommendations",
         )
@@ -167,4 +165,4 @@ def count_loops(arm: ArmTexts) -> _Counted:
 
 
 FINDING = RepetitionLoops()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -13,7 +13,7 @@ from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
-from breadth.doctor.findings.zero_variance_groups import FINDING as STARVED
+from breadth.doctor.findings.zero_variance_groups import FINDING as ZERO_VARIANCE
 from breadth.measure.intervals import Interval
 from breadth.measure.series import robust_sd
 from breadth.measure.trends import Trend, trend
@@ -23,13 +23,13 @@ from breadth.runs.reader import MetricSeries
 
 @dataclass(frozen=True)
 class Saturation:
-    """The score rose, and then stood still over at least the second half of the run.
+    """The score rose, and was then flat over at least the second half of the run.
 
-    Still means that a rise of a fifth of what it had gained is excluded, by an interval. It is told from a collapse by
-    entropy that is left, and from starved groups by groups that differ in reward: what holds the score then is the data
-    or the rate. A score that never rose is another matter and not called so. A plateau harms nothing but the budget, so
-    this is never more than a note; nor is a score near the largest reward there is, which is solved. It misleads where
-    problems get harder on the way, as in a curriculum: then a level score is progress.
+    Flat means that a rise of a fifth of the earlier gain is excluded, by an interval. It differs from a collapse in
+    that entropy is left, and from zero-variance groups in that groups differ in reward: the data or the learning rate
+    then limit the score. A score that never rose is a different case and not reported here. A plateau costs only
+    budget, so this is never more than a note; nor is a score near the highest possible reward, which means solved. It
+    misleads where problems get harder during the run, as in a curriculum: a flat score is then progress.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -38,17 +38,17 @@ class Saturation:
     clear: float = 3.0
     """Standard deviations of a single point that it must have risen by before: noise does so once in 700 times."""
     still: float = 0.2
-    """Share of the rise so far that a rise over the stretch must stay below, for sure: five more such stretches would be needed to gain
-    as much once more."""
+    """Share of the earlier rise that a rise over the stretch must certainly stay below: five more such stretches would
+    be needed to gain as much again."""
     stretches: tuple[float, ...] = (0.75, 0.5)
-    """Shares of the run that may have stood still, the longest that has is named: less than half is how most runs end, with half of it
-    half of what was paid has bought nothing."""
+    """Shares of the run that may be flat, the longest is reported: less than half is how most runs end; with half of
+    it, half of the cost bought nothing."""
     solved: float = 0.9
-    """Share of the way from the lowest to the highest reward above which, for sure, it is solved: ScaleRL retires problems from a pass
-    rate of 0.9 on, MiniMax-M1 trains on none above it."""
+    """Share of the way from lowest to highest reward above which, if certain, it is solved: ScaleRL retires problems
+    from a pass rate of 0.9 on, MiniMax-M1 trains on none above it."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Look for a level stretch up to the end."""
+        """Look for a flat stretch up to the end."""
         if evidence.run is None or not is_training_run(evidence):
             return None
         score, series = evidence.trend("reward"), evidence.series("reward")
@@ -58,14 +58,15 @@ class Saturation:
         if len(levels) == 2 and score.end.low > min(levels) + self.solved * (max(levels) - min(levels)):
             return report_solved(evidence, score, max(levels))
         flat = find_plateau(series, self.stretches, clear=self.clear, still=self.still)
-        if flat is None or _starved(evidence):
+        if flat is None or has_flat_groups(evidence):
             return None
         entropy = evidence.trend("entropy")
         if entropy is None or entropy.ratio is None:
             missing = (
-                f"the score has stood still since step {flat.step:,}; whether entropy is used up or left is not logged"
+                f"the score has been flat since step {flat.step:,}; entropy is not logged, so whether any is left is"
+                " unknown"
             )
-            return CannotTell("saturation", missing, evidence.logging_hint("entropy"))
+            return CannotTell("saturation", missing, evidence.how_to_log("entropy"))
         if COLLAPSE.shows(entropy):
             return None
         return self.report(evidence, score, flat, entropy)
@@ -79,9 +80,9 @@ class Saturation:
             Severity.NOTE,
             "strong",
             "training",
-            f"The score has stood at {score.end.value:.3g} {since}, with {left} of the entropy left.",
+            f"The score has been flat at {score.end.value:.3g} {since}, with {left} of the entropy left.",
             _facts(evidence, flat, entropy),
-            "A rise of the held-out score over the same steps, or problems that got harder on the way.",
+            "The held-out score rises over the same steps, or problems got harder during the run.",
             f"{flat.share:.0%} of the steps moved the score by {flat.change.value:+.2g}, the others by"
             f" {flat.rise:+.2g}.",
             _prescriptions(evidence, flat.step),
@@ -106,9 +107,10 @@ def report_solved(evidence: Evidence, score: Trend, highest: float) -> Finding:
     )
 
 
-def _starved(evidence: Evidence) -> bool:
+def has_flat_groups(evidence: Evidence) -> bool:
+    """Say whether most groups have no difference in reward."""
     flat = evidence.trend("zero_variance_groups")
-    return flat is not None and flat.end.low > STARVED.half
+    return flat is not None and flat.end.low > ZERO_VARIANCE.half
 
 
 def _facts(evidence: Evidence, flat: Plateau, entropy: Trend) -> tuple[Fact, ...]:
@@ -117,17 +119,17 @@ def _facts(evidence: Evidence, flat: Plateau, entropy: Trend) -> tuple[Fact, ...
             "rise before",
             flat.rise,
             "",
-            f"{evidence.describe_steps('reward')}: medians of the level stretch and of the first steps",
+            f"{evidence.describe_steps('reward')}: medians of the flat stretch and of the first steps",
         ),
-        Fact("change over the level stretch", flat.change, "", f"a rise of {flat.excluded:.2g} is excluded"),
-        Fact("entropy left of the start", entropy.ratio, "%", evidence.describe_steps("entropy")),
+        Fact("change over the flat stretch", flat.change, "", f"a rise of {flat.excluded:.2g} is excluded"),
+        Fact("entropy left, share of the start", entropy.ratio, "%", evidence.describe_steps("entropy")),
     ]
-    starved = evidence.trend("zero_variance_groups")
-    if starved is not None:
+    groups = evidence.trend("zero_variance_groups")
+    if groups is not None:
         facts.append(
             Fact(
                 "groups without a difference in reward",
-                starved.end,
+                groups.end,
                 "%",
                 evidence.describe_steps("zero_variance_groups"),
             )
@@ -141,11 +143,7 @@ def _prescriptions(evidence: Evidence, step: int) -> tuple[Prescription, ...]:
         prescriptions.raise_learning_rate(evidence),
         prescriptions.stop_training(step),
     ]
-    return tuple(one for one in wanted if one is not None)
-
-
-FINDING = Saturation()
-"""As the doctor asks it."""
+    return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 _FIRST = 32
@@ -155,26 +153,26 @@ _FIRST = 32
 
 @dataclass(frozen=True)
 class Plateau:
-    """A level stretch."""
+    """A flat stretch up to the end of a series, after a rise."""
 
     step: int
-    """Where it begins."""
+    """Its first step."""
     share: float
-    """How much of the run it is."""
+    """Its share of the run."""
     rise: float
-    """How far the series had risen by then."""
+    """Rise of the series before it."""
     change: Interval
-    """Over the stretch, by its slope or by its ends."""
+    """Change over the stretch, by its slope or by its ends."""
     excluded: float
-    """The change over the stretch that is excluded, both ways."""
+    """Change over the stretch that is excluded, up and down."""
 
 
 def find_plateau(series: MetricSeries, stretches: Sequence[float], *, clear: float, still: float) -> Plateau | None:
-    """Return the first of the stretches (shares of the series, up to its end) that is level; None where none is, or nothing rose before.
+    """Return the first flat stretch (shares of the series, up to its end) after a rise; None where there is none.
 
-    It rose when the level lies more than ``clear`` standard deviations of a single point above the start, and is level
-    when a change of ``still`` times that rise is excluded by the interval of its slope, or of its end less its start:
-    each can be wide where the other is not, the first for sluggish noise and the second for much of it.
+    It rose when its level lies more than ``clear`` standard deviations of a single point above the start. It is flat
+    when a change of ``still`` times that rise is excluded by the interval of its slope, or of its end minus its start:
+    each can be wide where the other is not, the first for autocorrelated noise and the second for strong noise.
     """
     start = float(np.median(series.values[: max(3, len(series) // _FIRST)]))
     for share in stretches:
@@ -186,7 +184,15 @@ def find_plateau(series: MetricSeries, stretches: Sequence[float], *, clear: flo
         found, span = trend(steps, values, relevant=still * rise), float(steps[-1] - steps[0])
         slope = found.slope
         by_slope = Interval(span * slope.value, span * slope.low, span * slope.high, slope.level, slope.method)
-        level = [one for one in (by_slope, found.change) if max(-one.low, one.high) < found.relevant_change]
+        level = [
+            interval
+            for interval in (by_slope, found.change)
+            if max(-interval.low, interval.high) < found.relevant_change
+        ]
         if level and max(abs(by_slope.value), abs(found.change.value)) < found.relevant_change:
             return Plateau(int(steps[0]), share, rise, level[0], found.relevant_change)
     return None
+
+
+FINDING = Saturation()
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``train-inference-mismatch``: the rollouts were drawn from another policy than the one that they are scored and trained by."""
+"""``train-inference-mismatch``: the rollouts come from a different policy than the one that is trained on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from breadth.doctor.evidence.mismatch import (
 )
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.rollouts import covers_training, token_logging_hint, training_ends
-from breadth.doctor.finding import SEVERITIES, CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.runs.reader import Run
 
 NAME = "train-inference-mismatch"
@@ -26,45 +26,48 @@ NAME = "train-inference-mismatch"
 class TrainInferenceMismatch:
     """Trainer and sampler disagree about the same tokens.
 
-    Three ways, each enough. By the tokens alone: one drawn from a policy p has E[-log p] = H(p) exactly, so the mean of
-    -log p less entropy, with an interval over rollouts, must hold 0; a sure excess says that they were drawn hotter,
-    from older weights or by an engine that computes otherwise, a sure lack that they were drawn colder or cut (top-p).
-    By both log-probabilities of each token, where they were recorded: their mean difference is the divergence. By the
-    trainer's own metric: a divergence beyond the scale of the entropy, or sure growth to several times its start that
-    goes on; trainers log it in three units, each turned into the divergence that it proves at least.
+    Three proofs, each enough. By the tokens alone: a token sampled from a policy p has E[-log p] = H(p) exactly, so the
+    mean of -log p minus entropy, with an interval over rollouts, must contain 0. A certain excess means sampling at a
+    higher temperature, from older weights or by an engine that computes differently; a certain deficit means a lower
+    temperature or truncated sampling (top-p). By both log-probabilities of each token, where recorded: their mean
+    difference is the divergence. By the trainer's own metric: a divergence beyond the scale of the entropy, or certain
+    growth to several times its start that continues. Trainers log it in three units; each is converted to the
+    divergence that it proves at least.
 
-    Misleads where rollouts were left out by their outcome (then the tokens are not asked), where entropies are of
-    another temperature than log-probabilities (recorded temperatures that would explain it make it a note), and by as
-    much as the policy moves between drawing and scoring when a generation is updated on several times.
+    It misleads where rollouts were dropped by outcome (tokens are then not used), where entropies have another
+    temperature than log-probabilities (recorded temperatures that would explain it make it a note), and by as much as
+    the policy moves between sampling and scoring when a generation gets several updates.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("contradictory-settings",)
 
     share: float = 0.05
-    """Share of the entropy that is beyond doubt: tokens drawn from the policy before show the entropy lost since, and a run that loses
-    95 % of its entropy in 60 updates loses 5 % in one (ln 20 / 60). Taken once for every update of a generation."""
+    """Share of the entropy beyond which it is proven: tokens from the previous policy show the entropy lost since, and
+    a run that loses 95 % of its entropy in 60 updates loses 5 % in one (ln 20 / 60). Multiplied by the updates per
+    generation."""
     grown: float = 4.0
-    """Times its start that a logged difference is above for sure: twice the difference of log-probabilities is four times the
-    divergence, and trainers log either."""
+    """Factor over its start that a logged difference certainly exceeds: twice the difference of log-probabilities is
+    four times the divergence, and trainers log either."""
     nats: float = 1000.0
-    """Entropy that the tokens read must hold: a token of one chance in 20,000 takes 10 nats, so even a policy that is unsure by such rare
-    surprises alone has shown a hundred of them, and an interval from resampling can be believed."""
+    """Entropy that the tokens read must hold: a token of probability 1 in 20,000 has 10 nats, so even a policy with
+    only such rare surprises has shown a hundred of them, and a resampled interval is reliable."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Look in all three ways and report the worst of what they prove."""
+        """Try all three proofs and report the worst."""
         if evidence.run is None or not covers_training(evidence):
             return None
-        looked = [prove_by_metric(evidence, self.share, self.grown), *self.prove_by_tokens(evidence, evidence.run)]
+        attempts = [prove_by_metric(evidence, self.share, self.grown), *self.prove_by_tokens(evidence, evidence.run)]
         proofs = sorted(
-            (one for one in looked if isinstance(one, Proof)), key=lambda one: SEVERITIES.index(one.severity)
+            (attempt for attempt in attempts if isinstance(attempt, Proof)),
+            key=lambda attempt: FINDING_SEVERITIES.index(attempt.severity),
         )
         if proofs:
             return describe_proofs(evidence, proofs)
-        if None in looked or evidence.config.engine == "hf":
+        if None in attempts or evidence.config.engine == "hf":
             return None
-        reasons = dict.fromkeys(one for one in looked if isinstance(one, str))
-        return CannotTell(NAME, "; ".join(reasons), evidence.logging_hint("mismatch") or token_logging_hint(evidence))
+        reasons = dict.fromkeys(attempt for attempt in attempts if isinstance(attempt, str))
+        return CannotTell(NAME, "; ".join(reasons), evidence.how_to_log("mismatch") or token_logging_hint(evidence))
 
     def prove_by_tokens(self, evidence: Evidence, run: Run) -> tuple[ProofAttempt, ...]:
         """Try the two proofs that need numbers of every token."""
@@ -79,10 +82,10 @@ class TrainInferenceMismatch:
 
 def describe_proofs(evidence: Evidence, proofs: list[Proof]) -> Finding:
     """Build the finding from all proofs, the worst first."""
-    sign = next((one.sign for one in proofs if one.sign), 0)
+    sign = next((proof.sign for proof in proofs if proof.sign), 0)
     whence = {
-        1: ": drawn hotter, from older weights, or by an engine that computes otherwise",
-        -1: ": drawn colder, or cut (top-p, top-k)",
+        1: ": sampled hotter, from older weights, or by an engine that computes differently",
+        -1: ": sampled colder, or truncated (top-p, top-k)",
     }
     score = evidence.trend("reward")
     return Finding(
@@ -91,12 +94,14 @@ def describe_proofs(evidence: Evidence, proofs: list[Proof]) -> Finding:
         proofs[0].confidence,
         "training",
         f"{proofs[0].headline}{whence.get(proofs[0].sign, '')}.",
-        tuple(fact for one in proofs for fact in one.facts),
-        "The trainer, given the same tokens, weights and temperature as the sampler, finds the same log-probabilities.",
+        tuple(fact for proof in proofs for fact in proof.facts),
+        "The trainer, given the same tokens, weights and temperature as the sampler, computes the same"
+        " log-probabilities.",
         (
             ""
             if score is None
-            else f"Meanwhile the reward went from {score.start.value:.3g} to {score.end.value:.3g} ({score.verdict})."
+            else f"Over the same steps the reward went from {score.start.value:.3g} to {score.end.value:.3g}"
+            f" ({score.verdict})."
         ),
         _prescriptions(evidence, sign),
     )
@@ -111,8 +116,8 @@ def _prescriptions(evidence: Evidence, sign: int) -> tuple[Prescription, ...]:
         prescriptions.match_precision() if two_engines else None,
         prescriptions.reduce_updates(evidence),
     ]
-    return tuple(one for one in wanted if one is not None)
+    return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 FINDING = TrainInferenceMismatch()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

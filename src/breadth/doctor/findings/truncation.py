@@ -1,4 +1,4 @@
-"""``truncation``: completions are cut at the length cap and scored as if they had been wrong."""
+"""``truncation``: completions are cut at the length cap and scored as if they were wrong."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from breadth.report.sections import Fact, Severity
 
 @dataclass(frozen=True)
 class Truncation:
-    """A share of the completions is cut at the cap.
+    """A share of the completions is cut at the length cap.
 
-    What is cut has no answer, so its reward measures the cap and not the policy. A cap that every completion reaches is
-    a setting; one that more and more reach is a policy that has learned to go on.
+    A truncated completion has no answer, so its reward measures the cap and not the policy. A cap that every completion
+    reaches is a setting; one that more and more completions reach is a policy that has learned to keep writing.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-explosion", "degenerate-rollouts")
 
     touched: float = 0.1
-    """Share of cut completions above which, for sure, it is a warning: of groups of eight more than half then hold one.
-    """
+    """Share of truncated completions above which, if certain, it is a warning: more than half of groups of eight then
+    hold one."""
     most: float = 0.3
-    """Share from which on it is critical: of groups of eight 94 % hold one, and the mean of a group is the mean of two
-    different things.
-    """
+    """Share above which it is critical: 94 % of groups of eight hold one, and the mean of a group mixes two different
+    things."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Look at the share of completions cut in the last eighth of the run."""
+        """Read the share of truncated completions in the last eighth of the run."""
         cut = evidence.trend("truncated")
         if cut is None:
             return evidence.missing_metric("truncation", "truncated")
@@ -45,13 +44,13 @@ class Truncation:
             "training",
             f"{cut.end.value:.0%} of the completions are cut at the length cap{_since(cut)}.",
             _facts(evidence, cut),
-            "Completions allowed to go on stop by themselves at about the same length, and are as often right as those"
+            "Completions without the cap stop by themselves at about the same length, and are correct as often as those"
             " that were not cut.",
             _cost(evidence),
             tuple(
-                one
-                for one in (prescriptions.raise_length_cap(evidence), prescriptions.mask_truncated(evidence))
-                if one is not None
+                remedy
+                for remedy in (prescriptions.raise_length_cap(evidence), prescriptions.mask_truncated(evidence))
+                if remedy is not None
             ),
         )
 
@@ -62,13 +61,18 @@ def _since(cut: Trend) -> str:
 
 def _facts(evidence: Evidence, cut: Trend) -> tuple[Fact, ...]:
     facts = [
-        Fact("cut at the start", cut.start, "%", f"{evidence.describe_steps('truncated')}: median of the first eighth"),
-        Fact("cut now", cut.end, "%", "median of the last eighth"),
+        Fact(
+            "truncated at the start",
+            cut.start,
+            "%",
+            f"{evidence.describe_steps('truncated')}: median of the first eighth",
+        ),
+        Fact("truncated now", cut.end, "%", "median of the last eighth"),
     ]
     if evidence.config.max_completion_length is not None:
         facts.append(
             Fact(
-                "longest completion allowed",
+                "length cap",
                 evidence.config.max_completion_length,
                 "tokens",
                 evidence.config.describe("max_completion_length"),
@@ -84,8 +88,8 @@ def _facts(evidence: Evidence, cut: Trend) -> tuple[Fact, ...]:
 
 def _cost(evidence: Evidence) -> str:
     found = evidence.series("truncated")
-    return "" if found is None else f"Over the whole run {found.values.mean():.0%} of the rollouts were cut."
+    return "" if found is None else f"Over the whole run {found.values.mean():.0%} of the rollouts were truncated."
 
 
 FINDING = Truncation()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

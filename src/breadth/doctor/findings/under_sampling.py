@@ -1,4 +1,4 @@
-"""``under-sampling``: more draws of the same model, voted on, would score more than the policy in use."""
+"""``under-sampling``: a vote over more samples would score higher than the policy in use."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ _NAME = "under-sampling"
 
 @dataclass(frozen=True)
 class UnderSampling:
-    """A wider vote than the policy in use draws gains for sure.
+    """A wider vote than the policy in use certainly gains.
 
-    One test for all wider votes (sign flips of whole questions, the best chosen anew in each), so that the luck of the
-    best is allowed for; of those that gain the cheapest within one standard error of the best is named. Misleads where
-    tokens are what is scarce: what a gain may cost is not for the doctor to say, so tokens stand beside it.
+    One test covers all wider votes (sign flips of whole questions, the best chosen again in each), which allows for the
+    luck of the best. Of those that gain, the cheapest within one standard error of the best is named. It misleads where
+    tokens are scarce: the doctor cannot say what a gain may cost, so the tokens are shown with it.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
 
     false_alarm_rate: float = FALSE_ALARM_RATE
-    """Chance of such a gain where there is none; ten checks share the one healthy sweep in twenty that may be alarmed.
-    """
+    """p-value of such a gain; ten checks together may alarm one healthy sweep in twenty."""
     margin: float = SCORE_MARGIN
-    """Gain from which on, for sure, it is a warning: below it `breadth tune` does not count a difference."""
+    """Gain above which, if certain, it is a warning: below it `breadth tune` does not count a difference."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Look for a wider vote that gains."""
@@ -46,23 +45,26 @@ class UnderSampling:
             return None
         from breadth.doctor.evidence.sweeps import measure_policy, plain_samples
 
-        drawn = plain_samples(evidence, _NAME)
-        if drawn is None or isinstance(drawn, CannotTell):
-            return drawn
-        used = measure_policy(evidence, drawn, _NAME)
+        samples = plain_samples(evidence, _NAME)
+        if samples is None or isinstance(samples, CannotTell):
+            return samples
+        used = measure_policy(evidence, samples, _NAME)
         if used is None:
-            return CannotTell(_NAME, "which policy is in use is not known", "its policy.toml, given beside the sweep")
+            return CannotTell(_NAME, "the policy in use is not known", "its policy.toml, named next to the sweep")
         if isinstance(used, CannotTell):
             return used
-        wider = [width for width in drawn.widths if width > max(used.spending.width, TIED_WIDTH)]
-        return self.check_widest(drawn, used) if not wider else self.compare_wider_votes(drawn, used, wider)
+        wider = [width for width in samples.widths if width > max(used.spending.width, TIED_WIDTH)]
+        return self.check_widest(samples, used) if not wider else self.compare_wider_votes(samples, used, wider)
 
-    def check_widest(self, drawn: PlainSamples, used: MeasuredPolicy) -> CannotTell | None:
-        """Judge by the last step there is: where it bought nothing, the next would not either."""
-        from breadth.doctor.evidence.sweeps import simultaneous_intervals
+    def check_widest(self, samples: PlainSamples, used: MeasuredPolicy) -> CannotTell | None:
+        """Decide by the last increase in width: where it gained nothing, the next would not either."""
+        from breadth.tuning.choice import bonferroni_intervals
 
-        before = [width for width in drawn.widths if 2 * width <= used.spending.width][-1:]
-        if before and simultaneous_intervals(used.scores[:, None] - drawn.vote_scores(before))[0].high < self.margin:
+        before = [width for width in samples.widths if 2 * width <= used.spending.width][-1:]
+        if (
+            before
+            and bonferroni_intervals(used.scores[:, None] - samples.vote_scores(before), seed=0)[0].high < self.margin
+        ):
             return None
         wanted = 2 * max(used.spending.width, TIED_WIDTH)
         return CannotTell(
@@ -71,34 +73,34 @@ class UnderSampling:
             f"{TUNE_COMMAND} --widths 1,{used.spending.width},{wanted}",
         )
 
-    def compare_wider_votes(self, drawn: PlainSamples, used: MeasuredPolicy, wider: list[int]) -> CheckResult:
+    def compare_wider_votes(self, samples: PlainSamples, used: MeasuredPolicy, wider: list[int]) -> CheckResult:
         """Return the finding for the cheapest wider vote that gains."""
-        from breadth.doctor.evidence.sweeps import simultaneous_intervals
-        from breadth.tuning.choice import improvement_p_values
+        from breadth.tuning.choice import improvement_p_values, bonferroni_intervals
 
-        gaps = drawn.vote_scores(wider) - used.scores[:, None]
+        gaps = samples.vote_scores(wider) - used.scores[:, None]
         gains = [
             width
             for width, chance in zip(wider, improvement_p_values(gaps).tolist(), strict=True)
             if chance <= self.false_alarm_rate
         ]
         if gains:
-            return self.report(drawn, used, cheapest_gain(drawn, gains), float(improvement_p_values(gaps).min()))
-        open_ = max(bound.high for bound in simultaneous_intervals(gaps))
+            return self.report(samples, used, cheapest_gain(samples, gains), float(improvement_p_values(gaps).min()))
+        open_ = max(bound.high for bound in bonferroni_intervals(gaps, seed=0))
         if open_ < self.margin:
             return None
         missing = (
-            f"{drawn.num_questions} questions leave a gain of up to {100 * open_:.0f} points by more draws open, and show"
+            f"{samples.num_questions} questions leave a gain of up to {100 * open_:.0f} points by more samples open,"
+            " and show"
             " none"
         )
         return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions")
 
-    def report(self, drawn: PlainSamples, used: MeasuredPolicy, width: int, chance: float) -> Finding:
+    def report(self, samples: PlainSamples, used: MeasuredPolicy, width: int, chance: float) -> Finding:
         """Build the finding."""
         from breadth.measure.intervals import mean_interval
 
-        scores = drawn.vote_scores([width])[:, 0]
-        gain, tokens = mean_interval(scores - used.scores, bounds=(-1.0, 1.0)), width * float(drawn.tokens.mean())
+        scores = samples.vote_scores([width])[:, 0]
+        gain, tokens = mean_interval(scores - used.scores, bounds=(-1.0, 1.0)), width * float(samples.tokens.mean())
         return Finding(
             _NAME,
             Severity.WARNING if gain.low > self.margin else Severity.NOTE,
@@ -106,25 +108,25 @@ class UnderSampling:
             "inference",
             f"A vote of {width} scores {scores.mean():.0%}, the policy in use, {used.spending.name}, {used.score:.0%}.",
             (
-                Fact("gain", gain, "%", f"{drawn.where}; p = {chance:.2g} over all wider votes together"),
-                Fact("tokens a question in use", used.tokens),
+                Fact("gain", gain, "%", f"{samples.where}; p = {chance:.2g} over all wider votes together"),
+                Fact("tokens per question in use", used.tokens),
                 Fact(f"tokens of a vote of {width}", tokens),
             ),
             "On new questions the wider vote scores no more.",
-            f"{100 * gain.value:.1f} points on questions like these, for {tokens - used.tokens:,.0f} tokens more a"
+            f"{100 * gain.value:.1f} points on questions like these, for {tokens - used.tokens:,.0f} tokens more per"
             " question.",
             _prescriptions(width, used, tokens),
         )
 
 
-def cheapest_gain(drawn: PlainSamples, gains: list[int]) -> int:
+def cheapest_gain(samples: PlainSamples, gains: list[int]) -> int:
     """Return the narrowest vote within one standard error of the best of those that gain."""
     from breadth.measure.curves import one_standard_error_choice
 
     return (
         gains[0]
         if len(gains) == 1
-        else round(one_standard_error_choice(gains, drawn.vote_scores(gains), replicates=40).budget.value)
+        else round(one_standard_error_choice(gains, samples.vote_scores(gains), replicates=40).budget.value)
     )
 
 
@@ -132,14 +134,14 @@ def _prescriptions(width: int, used: MeasuredPolicy, tokens: float) -> tuple[Pre
     more = tokens / max(used.tokens, 1e-9)
     return (
         Prescription(
-            f"Draw {width} and let them vote",
-            "Right answers agree more often than wrong ones do here, so that a wider vote finds them.",
+            f"Vote over {width} samples",
+            "Correct answers agree more often than wrong ones here, so a wider vote finds them.",
             (Change("votes", width),),
-            f"{more:.1f} times the tokens; a vote that stops when it is decided (adaptive-vote) takes fewer.",
+            f"{more:.1f} times the tokens; a vote that stops once decided (adaptive-vote) uses fewer.",
             "arXiv 2203.11171; this sweep",
         ),
     )
 
 
 FINDING = UnderSampling()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``unreliable-metric``: the number called entropy changed, and not the policy."""
+"""``unreliable-metric``: the number logged as entropy changed, not the policy."""
 
 from __future__ import annotations
 
@@ -32,35 +32,33 @@ from breadth.report.sections import Fact, Severity
 
 @dataclass(frozen=True)
 class UnreliableMetric:
-    """Logged entropy moved for a reason that lies in how it is counted.
+    """Logged entropy moved because of how it is computed.
 
-    Where rollouts carry the entropy of every token, those decide alone: the logged number is an artefact when its ratio
-    to them has moved. Where they do not: a value that no single token can have is a sum over a sequence, and so is one
-    that goes with the mean length step by step; and a jump exactly where the run was started anew, made at once, that
-    neither the reward nor the length shows, is one of the number, because no update lies between a checkpoint and the
-    first step after it. Verdicts on entropy are taken back only where they rest on the artefact: with it taken out of
-    the series, a collapse that is still there stays one. Over a gap in the steps nothing is taken back, nor where a
-    point stands for several steps: the policy was trained in between. It misleads when settings of the sampling were
-    changed with the restart.
+    Where rollouts carry the entropy of every token, those alone decide: the logged number is an artefact when its ratio
+    to them has moved. Otherwise: a value that no single token can have is a sum over a sequence, and so is one that
+    follows the mean length step by step. And a sudden jump exactly at a restart, that neither reward nor length shows,
+    belongs to the number: no update lies between a checkpoint and the first step after it. Verdicts on entropy are
+    withdrawn only where they depend on the artefact: a collapse that remains after its removal stays a collapse. Over a
+    gap in the steps nothing is withdrawn, nor where a point covers several steps: the policy was trained in between. It
+    misleads when sampling settings changed with the restart.
 
-    Two more are told without entropy moving: a metric that every step has is NaN or infinite at eight points in a row
-    or more (a warning where that goes on to the end: the run is broken from there on); and steps that stand twice in a
-    log, at two levels far apart: two runs, or two processes that count differently, write into it.
+    Two more defects are reported even if entropy does not move. A metric that every step has is NaN or infinite at
+    eight points in a row or more (a warning where that lasts to the end: the run is broken from there on). And steps
+    occur twice in a log, at two levels far apart: two runs, or two processes that count differently, write into it.
     """
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ()
 
     agrees: float = 0.1
-    """Change of logged over counted entropy, as a share, below which both tell the same: the change that matters in
-    `breadth.measure.trends`. A constant factor, as another temperature makes, is none."""
+    """Relative change of logged over token entropy below which both agree: the relevant change of
+    `breadth.measure.trends`. A constant factor, as from another temperature, is no change."""
     largest: float = 12.5
-    """Nats above which an entropy is not that of a token: the logarithm of 262,144, the largest vocabulary in common
-    use, is 12.48.
-    """
+    """Nats above which an entropy is not that of one token: the logarithm of 262,144, the largest vocabulary in common
+    use, is 12.48."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Set the logged entropy beside everything that could contradict it."""
+        """Compare the logged entropy with everything that could contradict it."""
         if evidence.run is None or not is_training_run(evidence):
             return None
         broken, logged = find_nan_metrics(evidence), evidence.trend("entropy")
@@ -86,42 +84,46 @@ class UnreliableMetric:
             return None
         start, end = counted.logged_ratio.start, counted.logged_ratio.end
         jumps = find_change_points(counted.steps, np.log(counted.logged / counted.per_token)).jumps
-        since = f", at once by step {jumps[0].step:,.0f}" if len(jumps) == 1 else ""
-        like = ", as a sum over each sequence would be" if counted.is_sequence_sum else ""
+        since = f", in one jump at step {jumps[0].step:,.0f}" if len(jumps) == 1 else ""
+        like = ", like a sum over each sequence" if counted.is_sequence_sum else ""
         facts = (
             Fact(
-                "logged over counted, at the start",
+                "logged over token entropy, at the start",
                 start,
                 "",
                 f"{len(counted.steps)} steps with the entropy of every token",
             ),
-            Fact("logged over counted, now", end),
+            Fact("logged over token entropy, now", end),
             Fact(
-                "counted entropy left of the start",
-                counted.trend.ratio or "not told",
+                "token entropy, share of the start",
+                counted.trend.ratio or "unknown",
                 "%" if counted.trend.ratio else "",
             ),
         )
         head = (
-            f"Logged entropy went from {start.value:.2g} to {end.value:.2g} times what the tokens in the rollouts have"
+            f"Logged entropy went from {start.value:.2g} to {end.value:.2g} times the entropy of the tokens in the"
+            " rollouts"
         )
         return describe_artefact(evidence, f"{head}{since}{like}.", facts, logged, counted.trend, "certain")
 
     def check_sequence_sum(self, evidence: Evidence, logged: Trend) -> Finding | None:
-        """Tell a sum over a sequence by its size, or by going with the length."""
+        """Detect a sum over a sequence by its size, or because it scales with the length."""
         level = max(logged.start.low, logged.end.low)
-        beside = length_scaling(evidence)
-        better = None if beside is None else beside.trend
+        scaling = length_scaling(evidence)
+        better = None if scaling is None else scaling.trend
         if level > self.largest:
             fact = Fact("largest entropy of a token", self.largest, "nats", "the logarithm of a vocabulary of 262,144")
             head = f"Entropy is logged as a sum over each sequence: {level:.3g} nats are more than one token can have."
-            return describe_artefact(evidence, head, (fact, *length_facts(evidence, beside)), logged, better, "certain")
-        if beside is None or not beside.is_proportional or not verdicts_invalidated_by(logged, better):
+            return describe_artefact(
+                evidence, head, (fact, *length_facts(evidence, scaling)), logged, better, "certain"
+            )
+        if scaling is None or not scaling.is_proportional or not verdicts_invalidated_by(logged, better):
             return None
         head = (
-            f"Entropy goes with the mean length (exponent {beside.exponent.value:.2g}): it is a sum over each sequence."
+            f"Entropy is proportional to the mean length (exponent {scaling.exponent.value:.2g}): it is a sum over"
+            " each sequence."
         )
-        return describe_artefact(evidence, head, length_facts(evidence, beside), logged, better, "likely")
+        return describe_artefact(evidence, head, length_facts(evidence, scaling), logged, better, "likely")
 
 
 def check_restart_jump(evidence: Evidence, logged: Trend) -> Finding | None:
@@ -130,19 +132,19 @@ def check_restart_jump(evidence: Evidence, logged: Trend) -> Finding | None:
     seam = None if series is None or run is None else jump_at_restart(run, series)
     if series is None or seam is None:
         return None
-    others = [one for one in (evidence.series(name) for name in ("reward", "length")) if one is not None]
-    if any(jumps_near(one, seam.step) for one in others):
-        return None  # the policy or its settings are another from there on, and so is its entropy
-    # Behind a hole, or where a point stands for several steps, updates lie in between: nothing is taken back.
+    others = [metric for metric in (evidence.series(name) for name in ("reward", "length")) if metric is not None]
+    if any(jumps_near(metric, seam.step) for metric in others):
+        return None  # the policy or its settings changed there, and so did its entropy
+    # After a gap, or where a point covers several steps, updates lie in between: nothing is withdrawn.
     better = log_trend(series.steps, remove_jump(series, seam)) if seam.first_is_untrained and others else None
-    where = f"behind {seam.missing:,} steps that are missing" if seam.missing else "where the run was started anew"
+    where = f"after {seam.missing:,} missing steps" if seam.missing else "where the run was restarted"
     head = (
         f"Entropy jumped from {seam.before:.2g} to {seam.before * seam.factor.value:.2g} at step {seam.step:,}, {where}"
     )
     sure: Confidence = "strong" if seam.logged_twice >= MIN_POINTS and not seam.missing else "likely"
-    calm = " and ".join(evidence.logged_name(one.name) for one in others)
-    head += f"; {calm} did not" if others else "; nothing is logged beside it that would show whether the policy did"
-    return describe_artefact(evidence, f"{head}.", _of_seam(seam, better), logged, better, sure)
+    calm = " and ".join(evidence.logged_name(metric.name) for metric in others)
+    head += f"; {calm} did not" if others else "; no other metric is logged that would show whether the policy did"
+    return describe_artefact(evidence, f"{head}.", _jump_facts(seam, better), logged, better, sure)
 
 
 def describe_artefact(
@@ -151,7 +153,7 @@ def describe_artefact(
     """Build the finding."""
     voids = verdicts_invalidated_by(logged, better)
     hidden = better is not None and COLLAPSE.shows(better) and not COLLAPSE.shows(logged)
-    said = "Without it entropy has collapsed: the logged number hides that." if hidden else ""
+    collapse = "Without the artefact entropy has collapsed: the logged number hides that." if hidden else ""
     return Finding(
         "unreliable-metric",
         Severity.WARNING if voids or hidden else Severity.NOTE,
@@ -167,85 +169,81 @@ def describe_artefact(
             ),
             *facts,
         ),
-        "The entropies of the same rollouts, counted token by token, have moved as the logged number did.",
-        said or (f"What it says about {' and '.join(voids)} cannot be believed." if voids else ""),
+        "The entropies of the same rollouts, computed token by token, moved as the logged number did.",
+        collapse or (f"Its verdict on {' and '.join(voids)} cannot be believed." if voids else ""),
         _prescriptions(evidence),
         voids,
     )
 
 
-def length_facts(evidence: Evidence, beside: LengthScaling | None) -> tuple[Fact, ...]:
+def length_facts(evidence: Evidence, scaling: LengthScaling | None) -> tuple[Fact, ...]:
     """Return the numbers that relate entropy to length."""
-    if beside is None:
+    if scaling is None:
         return ()
     facts = [
         Fact(
-            "exponent of entropy in length, step by step",
-            beside.exponent,
+            "exponent of entropy in length, between steps",
+            scaling.exponent,
             "",
             f"1 is a sum; {evidence.describe_steps('length')}",
         )
     ]
     return (
         *facts,
-        *([Fact("entropy over length, left of the start", beside.trend.ratio, "%")] if beside.trend.ratio else []),
+        *([Fact("entropy over length, share of the start", scaling.trend.ratio, "%")] if scaling.trend.ratio else []),
     )
 
 
-def _of_seam(seam: Discontinuity, better: Trend | None) -> tuple[Fact, ...]:
-    facts = [Fact("what it is multiplied by there", seam.factor, "", f"beyond its trend; p = {seam.p_value:.2g}")]
+def _jump_facts(seam: Discontinuity, better: Trend | None) -> tuple[Fact, ...]:
+    facts = [Fact("factor of the jump", seam.factor, "", f"beyond its trend; p = {seam.p_value:.2g}")]
     if seam.overlap_ratio is not None:
         facts.append(
             Fact("later over earlier value at steps logged twice", seam.overlap_ratio, "", f"{seam.logged_twice} steps")
         )
     return (
         *facts,
-        *([Fact("left of the start with the jump taken out", better.ratio, "%")] if better and better.ratio else []),
+        *([Fact("share of the start without the jump", better.ratio, "%")] if better and better.ratio else []),
     )
 
 
 def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
-    setting = evidence.logging_hint("entropy per token")
-    why = "Then entropy is counted from the tokens themselves, the same way all the time" + (
+    setting = evidence.how_to_log("entropy per token")
+    why = "Entropy is then computed from the tokens themselves, always in the same way" + (
         f": {setting}." if setting else "."
     )
-    return (Prescription("Record the entropy of every token beside the rollouts, as breadth's own callbacks do", why),)
-
-
-FINDING = UnreliableMetric()
-"""As the doctor asks it."""
+    return (Prescription("Record the entropy of every token with the rollouts, as breadth's own callbacks do", why),)
 
 
 def find_nan_metrics(evidence: Evidence) -> Finding | None:
-    """Tell of metrics that are NaN or infinite: a warning where that goes on to the end, a note where it passes.
+    """Report metrics that are NaN or infinite: a warning where that lasts to the end, a note where it passes.
 
-    A gradient's norm alone is a note at most: an update that overflowed is left out, and the policy goes on.
+    A gradient norm alone is at most a note: an update that overflowed is skipped, and training continues.
     """
     found = nan_runs(evidence)
     if not found:
         return None
-    last = [one for one in found if one.to_the_end and one.name != "grad_norm"]
-    begin = min(one.first for one in last or found)
-    names = ", ".join(evidence.logged_name(one.name) for one in last or found)
-    where = f"from step {begin:,} to the end" if last else f"for a while from step {begin:,} on"
+    last = [nan_run for nan_run in found if nan_run.to_the_end and nan_run.name != "grad_norm"]
+    begin = min(nan_run.first for nan_run in last or found)
+    names = ", ".join(evidence.logged_name(nan_run.name) for nan_run in last or found)
+    where = f"from step {begin:,} to the end" if last else f"for a while from step {begin:,}"
     return Finding(
         "unreliable-metric",
         Severity.WARNING if last else Severity.NOTE,
         "certain",
         "training",
-        f"NaN or infinity in the place of {names}, {where}.",
+        f"NaN or infinity is logged for {names}, {where}.",
         tuple(
             Fact(
-                evidence.logged_name(one.name),
-                f"no number at {one.points:,} points",
+                evidence.logged_name(nan_run.name),
+                f"NaN or infinite at {nan_run.points:,} points",
                 "",
-                f"steps {one.first:,} to {one.last:,}",
+                f"steps {nan_run.first:,} to {nan_run.last:,}",
             )
-            for one in found
+            for nan_run in found
         ),
-        "The same steps, run again from the checkpoint before them, give numbers.",
+        "The same steps, repeated from the checkpoint before them, give finite values.",
         (
-            "The weights may hold NaN from there on: nothing that was trained since is of use."
+            "The weights may hold NaN from there on: training since then is lost."
             if last
             else "Nothing is known of these steps."
         ),
@@ -254,7 +252,7 @@ def find_nan_metrics(evidence: Evidence) -> Finding | None:
 
 
 def report_interleaved_writers(evidence: Evidence, logged: Trend) -> Finding | None:
-    """Tell of a log that two writers share; what entropy seems to do in it is taken back."""
+    """Report a log that two writers share, and withdraw what entropy seems to do in it."""
     found = None if evidence.run is None else find_interleaved_writers(evidence.run, "entropy")
     if found is None:
         return None
@@ -264,14 +262,14 @@ def report_interleaved_writers(evidence: Evidence, logged: Trend) -> Finding | N
         Severity.WARNING,
         "strong",
         "training",
-        f"{found.steps:,} steps stand twice in this log, with entropies of about {found.low:.2g} and about"
+        f"{found.steps:,} steps occur twice in this log, with entropies of about {found.low:.2g} and about"
         f" {found.high:.2g}.",
         (Fact("lower values", found.low, "nats", "median"), Fact("higher values", found.high, "nats", "median")),
         "Only one process wrote this log.",
-        "Two runs, or two processes that count differently, write into it: what is read from it is a mixture.",
+        "Two runs, or two processes that count differently, write into it: its numbers are a mixture.",
         (
             Prescription(
-                "Give every run a log of its own, and let one process write it", "Then each can be judged by itself."
+                "Give every run its own log, and let one process write it", "Each run can then be diagnosed by itself."
             ),
         ),
         tuple(name for name, shows in shown.items() if shows),
@@ -279,10 +277,10 @@ def report_interleaved_writers(evidence: Evidence, logged: Trend) -> Finding | N
 
 
 def verdicts_invalidated_by(logged: Trend, better: Trend | None) -> tuple[str, ...]:
-    """Name the findings that the logged series shows and a better one excludes; none where there is no better one.
+    """Name the findings that the logged series shows and a better series excludes.
 
-    To exclude takes more than not to show: the better series lies on the harmless side, and its interval clear of the
-    next worse mark.
+    To exclude is more than not to show: the better series lies on the harmless side, and its interval is clear of the
+    next worse threshold. None where there is no better series.
     """
     ratio = None if better is None else better.ratio
     if ratio is None:
@@ -290,3 +288,7 @@ def verdicts_invalidated_by(logged: Trend, better: Trend | None) -> tuple[str, .
     gone = COLLAPSE.shows(logged) and ratio.value > COLLAPSE.floor and ratio.low > COLLAPSE.half
     up = EXPLOSION.shows(logged) and ratio.value < EXPLOSION.risen and ratio.high < EXPLOSION.doubled
     return (*(["entropy-collapse"] if gone else []), *(["entropy-explosion"] if up else []))
+
+
+FINDING = UnreliableMetric()
+"""The check with its default thresholds."""

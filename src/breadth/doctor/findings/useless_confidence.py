@@ -1,4 +1,4 @@
-"""``useless-confidence``: how sure a completion is says nothing about whether it is right."""
+"""``useless-confidence``: the confidence of a completion does not show whether it is correct."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _NAME = "useless-confidence"
 
 @dataclass(frozen=True)
 class UselessConfidence:
-    """Confidence does not rank right completions above wrong ones of the same question.
+    """Confidence does not rank correct completions above wrong ones of the same question.
 
-    That ranking (AUROC within questions) is all a vote by confidence has to go by. One half is chance. Found when the
-    whole 95 % interval lies below 0.6, so that there was enough to see a useful one and none is there; where the
-    interval holds both one half and 0.6, it cannot be told. A high AUROC over all completions proves nothing, for easy
-    questions make sure completions. A warning where the policy in use weighs by confidence, else a note. Misleads where
-    log-probs are processed: then another confidence was judged.
+    That ranking (AUROC within questions) is all that a vote by confidence can use. One half is chance. Reported when
+    the whole 95 % interval lies below 0.6: there was enough data to see a useful confidence, and there is none. Where
+    the interval holds both one half and 0.6, the doctor cannot tell. A high AUROC over all completions proves nothing:
+    easy questions make confident completions. A warning where the policy in use weights by confidence, else a note. It
+    misleads where log-probs are processed: then a different confidence was measured.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("processed-logprobs",)
 
     useful: float = 0.6
-    """AUROC that would be of use: keeping the surer half of the completions then lifts the share of right ones from 50 % to 57 % (normal
-    scores 0.36 deviations apart); less is not worth the votes thrown away."""
+    """AUROC that would be useful: keeping the more confident half of the completions then lifts accuracy from 50 % to
+    57 % (normal scores 0.36 deviations apart); less is not worth the votes thrown away."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Rank the completions of each question by confidence."""
@@ -42,15 +42,15 @@ class UselessConfidence:
 
         from breadth.doctor.evidence.sweeps import plain_samples
 
-        drawn, weighs = plain_samples(evidence, _NAME), _weighs(evidence)
-        if drawn is None or isinstance(drawn, CannotTell):
-            return drawn
-        if not np.isfinite(drawn.confidences).any():
-            missing = "the policy in use weighs by confidence, and no confidences are there to judge it by"
+        samples, weighs = plain_samples(evidence, _NAME), _weighs(evidence)
+        if samples is None or isinstance(samples, CannotTell):
+            return samples
+        if not np.isfinite(samples.confidences).any():
+            missing = "the policy in use weights by confidence, and no confidences are recorded"
             return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs") if weighs else None
-        return self.decide(fit_confidence_gate(drawn), drawn, weighs=weighs)
+        return self.decide(fit_confidence_gate(samples), samples, weighs=weighs)
 
-    def decide(self, gate: ConfidenceGate | None, drawn: PlainSamples, *, weighs: bool) -> CheckResult:
+    def decide(self, gate: ConfidenceGate | None, samples: PlainSamples, *, weighs: bool) -> CheckResult:
         """Return what the fitted gate shows."""
         from breadth.inference.confidence import MIN_GATE_QUESTIONS
 
@@ -59,7 +59,8 @@ class UselessConfidence:
         if gate is None or gate.questions < MIN_GATE_QUESTIONS:
             number = 0 if gate is None else gate.questions
             missing = (
-                f"{number} questions have right and wrong completions with confidences; {MIN_GATE_QUESTIONS} are needed"
+                f"{number} questions have correct and wrong completions with confidences; {MIN_GATE_QUESTIONS} are"
+                " needed"
             )
             return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs, with questions that are sometimes solved")
         if gate.within.high >= self.useful:
@@ -68,18 +69,19 @@ class UselessConfidence:
                 " useful or not"
             )
             return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs, with more questions")
-        return self.report(gate, drawn, weighs=weighs)
+        return self.report(gate, samples, weighs=weighs)
 
-    def report(self, gate: ConfidenceGate, drawn: PlainSamples, *, weighs: bool) -> Finding:
+    def report(self, gate: ConfidenceGate, samples: PlainSamples, *, weighs: bool) -> Finding:
         """Build the finding."""
         against = gate.within.high < 0.5
-        told = "is lower where the answer is right" if against else "does not tell right from wrong"
+        relation = "is lower where the answer is correct" if against else "does not separate correct from wrong"
         return Finding(
             _NAME,
             Severity.WARNING if weighs else Severity.NOTE,
-            "strong" if drawn.labelled else "likely",
+            "strong" if samples.labelled else "likely",
             "inference",
-            f"Confidence {told}: of a right and a wrong completion of a question the right one is surer in"
+            f"Confidence {relation}: of a correct and a wrong completion of a question, the correct one is more"
+            " confident in"
             f" {gate.within.value:.0%}.",
             (
                 Fact("AUROC within questions", gate.within, "", f"{gate.questions} questions with both; 0.5 is chance"),
@@ -87,17 +89,17 @@ class UselessConfidence:
                     "AUROC over all",
                     gate.pooled,
                     "",
-                    "high where easy questions make for sure completions; helps no vote",
+                    "high where easy questions make confident completions; helps no vote",
                 ),
                 Fact(
                     "completions",
                     gate.completions,
                     "",
-                    drawn.where if drawn.labelled else f"{drawn.where}; right is the commonest answer",
+                    samples.where if samples.labelled else f"{samples.where}; the most common answer counts as correct",
                 ),
             ),
             f"On new questions the AUROC within questions is above {self.useful:g}.",
-            "The vote in use weighs by it." if weighs else "",
+            "The vote in use weights by it." if weighs else "",
             (_plain_vote(weighs=weighs),),
         )
 
@@ -109,38 +111,40 @@ def _weighs(evidence: Evidence) -> bool:
     return policy is not None and "confidences" in policy.strategy.needs
 
 
-def fit_confidence_gate(drawn: PlainSamples) -> ConfidenceGate | None:
+def fit_confidence_gate(samples: PlainSamples) -> ConfidenceGate | None:
     """Fit the gate to the samples that have a confidence and a grade; None where there are none."""
     import numpy as np
 
     from breadth.inference.confidence import Gauge, fit_gate
 
-    counted = (drawn.classes >= 0) & np.isfinite(drawn.confidences) & ((drawn.scores == 0) | (drawn.scores == 1))
-    owners = np.broadcast_to(np.arange(drawn.num_questions)[:, None], drawn.classes.shape)
+    counted = (
+        (samples.classes >= 0) & np.isfinite(samples.confidences) & ((samples.scores == 0) | (samples.scores == 1))
+    )
+    owners = np.broadcast_to(np.arange(samples.num_questions)[:, None], samples.classes.shape)
     if not counted.any():
         return None
     return fit_gate(
-        drawn.confidences[counted],
-        drawn.scores[counted] == 1,
+        samples.confidences[counted],
+        samples.scores[counted] == 1,
         owners[counted],
         gauge=Gauge(),
-        evidence="labelled" if drawn.labelled else "self-consistent",
+        evidence="labelled" if samples.labelled else "self-consistent",
     )
 
 
 def _plain_vote(*, weighs: bool) -> Prescription:
     return Prescription(
         (
-            "Let completions vote alike, whatever their confidence"
+            "Give every completion the same vote, whatever its confidence"
             if weighs
-            else "Do not weigh votes by confidence on this model"
+            else "Do not weight votes by confidence on this model"
         ),
-        "A weight that does not follow being right only throws votes away.",
+        "A weight that does not follow correctness only throws votes away.",
         (Change("vote_confidence", False),),
-        "Log-probs need then not be asked for, which saves time on most servers.",
+        "Log-probs are then not needed, which saves time on most servers.",
         "deepconf#11; breadth's confidence gate",
     )
 
 
 FINDING = UselessConfidence()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""``vote-without-diversity``: the draws agree so much that voting on them cannot change the answer."""
+"""``vote-without-diversity``: samples agree so much that voting on them cannot change the answer."""
 
 from __future__ import annotations
 
@@ -18,151 +18,156 @@ _NAME = "vote-without-diversity"
 
 @dataclass(frozen=True)
 class VoteWithoutDiversity:
-    """A vote of any width is one draw, paid for several times.
+    """A vote of any width equals one sample, at several times the cost.
 
-    For sure (95 %, all widths at once) no vote scores five points more or less than one draw. Then there are two cases,
-    told apart by how often one of all the draws is right. If that, too, is within five points of one draw, the model
-    has one answer to a question: no vote and no selector can help, and what is wrong stays wrong until training
-    supplies breadth. If it is more, right answers are there and are outvoted: a selector (verifier, judge) could find
-    them. A model that is right nearly everywhere agrees with itself too, and is left alone; that is why right answers
-    must be known. Misleads at temperature 0, where all draws are one.
+    Certainly (95 %, all widths together) no vote scores five points more or less than one sample. Then there are two
+    cases, separated by how often any sample is correct. If that, too, is within five points of one sample, the model
+    has one answer per question: no vote and no selector can help, and wrong answers stay wrong until training supplies
+    breadth. If it is more, correct answers exist and are outvoted: a selector (verifier, judge) could find them. A
+    model that is correct nearly everywhere agrees with itself too, and is not reported; that is why correct answers
+    must be known. It misleads at temperature 0, where all samples are the same.
     """
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
 
     margin: float = SCORE_MARGIN
-    """Difference of scores that counts: what `breadth tune` accepts to lose for fewer tokens.
+    """Score difference that counts: what `breadth tune` gives up for fewer tokens.
 
-    Below it a vote is one draw, a perfect
-    selector is no better than none, and what is left to be solved is not worth a word."""
-    unread: float = 0.2
-    """Share of samples without a readable answer above which nothing is said: `breadth tune` warns from there on, and two unread
-    samples are not two that agree."""
-    varied: float = 0.7
-    """Temperature to draw with where it was lower: the middle of the 0.6 to 0.8 that papers on voting use (arXiv
-    2203.11171).
+    Below it a vote equals one sample, a perfect selector is no better than none, and the unsolved rest is not reported.
     """
+    unread: float = 0.2
+    """Share of samples without a readable answer above which nothing is reported: `breadth tune` warns from there on,
+    and two unread samples are not two that agree."""
+    varied: float = 0.7
+    """Temperature to prescribe where it was lower: the middle of the 0.6 to 0.8 that papers on voting use (arXiv
+    2203.11171)."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Compare every vote with one draw, and both with what a perfect selector would reach."""
+        """Compare every vote with one sample, and both with a perfect selector."""
         if not is_inference_run(evidence):
             return None
-        from breadth.doctor.evidence.sweeps import plain_samples, simultaneous_intervals
+        from breadth.doctor.evidence.sweeps import plain_samples
+        from breadth.tuning.choice import bonferroni_intervals
 
-        drawn = plain_samples(evidence, _NAME)
-        if drawn is None or isinstance(drawn, CannotTell):
-            return drawn
-        widths = [width for width in drawn.widths if width > TIED_WIDTH]
+        samples = plain_samples(evidence, _NAME)
+        if samples is None or isinstance(samples, CannotTell):
+            return samples
+        widths = [width for width in samples.widths if width > TIED_WIDTH]
         if not widths:
             return CannotTell(
                 _NAME,
-                f"{drawn.num_samples} comparable samples of a question are there; votes begin at three",
+                f"{samples.num_samples} comparable samples per question are recorded; votes need at least three",
                 f"{TUNE_COMMAND} --widths 1,4,8",
             )
-        if drawn.unread_share > self.unread:
+        if samples.unread_share > self.unread:
             return CannotTell(
                 _NAME,
-                f"no answer could be read in {drawn.unread_share:.0%} of the samples",
+                f"no answer could be read in {samples.unread_share:.0%} of the samples",
                 "--answer-format, or ask for stated answers",
             )
-        if not drawn.labelled:
+        if not samples.labelled:
             return CannotTell(
                 _NAME,
-                "right answers are not known: draws that agree may all be right",
-                f"{TUNE_COMMAND}, with right answers in FILE",
+                "correct answers are not known: samples that agree may all be correct",
+                f"{TUNE_COMMAND}, with correct answers in FILE",
             )
-        gaps = simultaneous_intervals(drawn.vote_scores(widths) - drawn.vote_scores([1]))
+        gaps = bonferroni_intervals(samples.vote_scores(widths) - samples.vote_scores([1]), seed=0)
         same = all(-self.margin < gap.low and gap.high < self.margin for gap in gaps)
-        return self.compare_with_selector(drawn, gaps[-1]) if same else None
+        return self.compare_with_selector(samples, gaps[-1]) if same else None
 
-    def compare_with_selector(self, drawn: PlainSamples, vote: Interval) -> Finding | None:
+    def compare_with_selector(self, samples: PlainSamples, vote: Interval) -> Finding | None:
         """Tell a narrow model from right answers that are outvoted."""
         from breadth.measure.intervals import mean_interval
 
-        reached, one = drawn.pass_at(drawn.num_samples), drawn.pass_at(1)
-        beyond, out = (mean_interval(values, bounds=(-1.0, 1.0)) for values in (reached - one, 1 - reached))
+        reached, single = samples.pass_at(samples.num_samples), samples.pass_at(1)
+        beyond, out = (mean_interval(values, bounds=(-1.0, 1.0)) for values in (reached - single, 1 - reached))
         if beyond.high < self.margin and out.low > self.margin:
-            return self.report_narrow(drawn, vote, beyond, out)
-        return self.report_outvoted(drawn, vote, beyond) if beyond.low > self.margin else None
+            return self.report_narrow(samples, vote, beyond, out)
+        return self.report_outvoted(samples, vote, beyond) if beyond.low > self.margin else None
 
-    def report_narrow(self, drawn: PlainSamples, vote: Interval, beyond: Interval, out: Interval) -> Finding:
+    def report_narrow(self, samples: PlainSamples, vote: Interval, beyond: Interval, out: Interval) -> Finding:
         """Build the finding for a model with one answer per question."""
         return Finding(
             _NAME,
             Severity.WARNING,
             "strong",
             "inference",
-            f"{share_unanimous(drawn):.0%} of the questions get one answer only in {drawn.num_samples} draws, and {out.value:.0%}"
-            " are wrong in all.",
-            (*_facts(drawn, vote, beyond), Fact("wrong in every draw", out, "%")),
-            "At the same temperature new questions get several answers, and a vote on them scores otherwise than one"
-            " draw.",
-            f"A vote of {drawn.num_samples} pays for {drawn.num_samples} draws and is worth one.",
-            (*self.raise_temperature(drawn), *_train()),
+            f"{share_unanimous(samples):.0%} of the questions get only one answer in {samples.num_samples} samples,"
+            f" and {out.value:.0%}"
+            " are wrong in all of them.",
+            (*_facts(samples, vote, beyond), Fact("wrong in every sample", out, "%")),
+            "At the same temperature new questions get several answers, and a vote on them scores differently from one"
+            " sample.",
+            f"A vote of {samples.num_samples} pays for {samples.num_samples} samples and is worth one.",
+            (*self.raise_temperature(samples), *_train()),
         )
 
-    def report_outvoted(self, drawn: PlainSamples, vote: Interval, beyond: Interval) -> Finding:
+    def report_outvoted(self, samples: PlainSamples, vote: Interval, beyond: Interval) -> Finding:
         """Build the finding for right answers that are outvoted."""
         return Finding(
             _NAME,
             Severity.NOTE,
             "strong",
             "inference",
-            f"A vote of {drawn.num_samples} is worth one draw, and yet one of them is right {100 * beyond.value:.0f} points"
+            f"A vote of {samples.num_samples} is worth one sample, although one of them is correct"
+            f" {100 * beyond.value:.0f} points"
             " more often.",
-            _facts(drawn, vote, beyond),
-            "On new questions votes score more than one draw.",
-            f"A vote of {drawn.num_samples} pays for {drawn.num_samples} draws and is worth one.",
+            _facts(samples, vote, beyond),
+            "On new questions votes score more than one sample.",
+            f"A vote of {samples.num_samples} pays for {samples.num_samples} samples and is worth one.",
             (_select(beyond),),
         )
 
-    def raise_temperature(self, drawn: PlainSamples) -> tuple[Prescription, ...]:
+    def raise_temperature(self, samples: PlainSamples) -> tuple[Prescription, ...]:
         """Prescribe a higher temperature where the samples were drawn at a low one."""
-        if drawn.sampling.temperature >= self.varied:
+        if samples.sampling.temperature >= self.varied:
             return ()
-        now = drawn.sampling.temperature
+        now = samples.sampling.temperature
         why = (
-            "Greedy draws are all the same."
+            "Greedy samples are all the same."
             if now == 0
-            else "Draws differ more, and only draws that differ can outvote each other."
+            else "Samples differ more, and only samples that differ can outvote each other."
         )
         change = (Change("temperature", self.varied),)
         return (
             Prescription(
-                f"Draw at temperature {self.varied:g} in the place of {now:g}", why, change, source="arXiv 2203.11171"
+                f"Sample at temperature {self.varied:g} instead of {now:g}", why, change, source="arXiv 2203.11171"
             ),
         )
 
 
-def share_unanimous(drawn: PlainSamples) -> float:
+def share_unanimous(samples: PlainSamples) -> float:
     """Return the share of questions whose samples all agree."""
-    return float((drawn.classes == drawn.classes[:, :1]).all(axis=1).mean())
+    return float((samples.classes == samples.classes[:, :1]).all(axis=1).mean())
 
 
-def _facts(drawn: PlainSamples, vote: Interval, beyond: Interval) -> tuple[Fact, ...]:
+def _facts(samples: PlainSamples, vote: Interval, beyond: Interval) -> tuple[Fact, ...]:
     return (
         Fact(
-            f"vote of {drawn.widths[-1]} less one draw", vote, "%", f"{drawn.where}; the interval allows for all widths"
+            f"vote of {samples.widths[-1]} minus one sample",
+            vote,
+            "%",
+            f"{samples.where}; the interval allows for all widths",
         ),
-        Fact(f"one of {drawn.num_samples} right less one draw", beyond, "%", "what a perfect selector would gain"),
-        *_spread(drawn),
+        Fact(f"one of {samples.num_samples} correct minus one sample", beyond, "%", "gain of a perfect selector"),
+        *_spread(samples),
     )
 
 
-def _spread(drawn: PlainSamples) -> tuple[Fact, ...]:
+def _spread(samples: PlainSamples) -> tuple[Fact, ...]:
     import numpy as np
 
     from breadth.measure.diversity import group_diversity
 
     spread = group_diversity(
-        np.repeat(np.arange(drawn.num_questions), drawn.num_samples),
-        drawn.classes.ravel(),
-        sample_size=drawn.num_samples,
+        np.repeat(np.arange(samples.num_questions), samples.num_samples),
+        samples.classes.ravel(),
+        sample_size=samples.num_samples,
     )
     return (
-        Fact("questions with one answer only", share_unanimous(drawn), "%"),
-        Fact(f"different answers in {drawn.num_samples} draws", float(spread.expected_distinct.mean())),
+        Fact("questions with only one answer", share_unanimous(samples), "%"),
+        Fact(f"different answers in {samples.num_samples} samples", float(spread.expected_distinct.mean())),
     )
 
 
@@ -170,9 +175,9 @@ def _train() -> tuple[Prescription, ...]:
     return (
         Prescription(
             "Train for breadth: hold the entropy of the policy, or go back to a checkpoint that has more",
-            "What no draw finds no vote and no judge can choose; only training moves it.",
+            "No vote and no judge can choose an answer that no sample has; only training helps.",
             (),
-            "One draw may score less for a while.",
+            "A single sample may score less for a while.",
             "arXiv 2505.22617, 2509.06941",
         ),
     )
@@ -180,14 +185,14 @@ def _train() -> tuple[Prescription, ...]:
 
 def _select(beyond: Interval) -> Prescription:
     return Prescription(
-        "Choose among the draws by a verifier or a judge (strategy best-of-n in policy.toml), not by a vote",
-        f"Right answers are among the draws and are outvoted; a perfect choice would gain {100 * beyond.value:.0f}"
+        "Choose among the samples by a verifier or a judge (strategy best-of-n in policy.toml), not by a vote",
+        f"Correct answers are among the samples and are outvoted; a perfect choice would gain {100 * beyond.value:.0f}"
         " points.",
         (),
-        "A weak judge is worse than the vote, the more the wider it chooses.",
+        "A weak judge is worse than the vote, more so with more samples.",
         "arXiv 2408.03314",
     )
 
 
 FINDING = VoteWithoutDiversity()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

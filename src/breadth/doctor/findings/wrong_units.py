@@ -1,4 +1,4 @@
-"""``wrong-units``: a number that was written in another unit than it is read in."""
+"""``wrong-units``: a number written in another unit than the trainer reads."""
 
 from __future__ import annotations
 
@@ -16,36 +16,35 @@ from breadth.doctor.trainer_config import TrainerConfig
 class WrongUnits:
     """A number in the wrong unit.
 
-    Looked for: percent where a fraction is meant (top_p, min_p, shares of tokens, clips); the largest ratio written as
-    a distance from 1, or the other way round (CISPO in TRL); the clip of a token's ratio on the ratio of a whole
-    response (GSPO); entropy in other units than nats, temperature in percent, a cap of a few tokens; and numbers that
-    YAML 1.1 reads as text (``1e-6`` without a dot).
+    Checked: percent where a fraction is meant (top_p, min_p, shares of tokens, clips); the largest ratio written as a
+    distance from 1, or the other way round (CISPO in TRL); the clip of a token's ratio on the ratio of a whole response
+    (GSPO); entropy in other units than nats, temperature in percent, a cap of a few tokens; and numbers that YAML 1.1
+    reads as text (``1e-6`` without a dot).
 
-    The numbers are impossible, or far outside of anything published; a learning rate has no such bounds, and none is
-    judged.
+    The numbers are impossible, or far outside of anything published. A learning rate has no such bounds, and is not
+    checked.
     """
 
     loop: ClassVar[Loop] = "configuration"
     causes: ClassVar[tuple[str, ...]] = ()
 
     widest_share: float = 0.01
-    """Share of tokens that covariance selects at most: the paper takes 0.002 and 0.0002, and writes them as 0.2 and 0.02 percent
-    (arXiv 2505.22617)."""
+    """Largest share of tokens that covariance selects: the paper takes 0.002 and 0.0002, and writes them as 0.2 and
+    0.02 percent (arXiv 2505.22617)."""
     widest_clip: float = 5.0
-    """Distance from 1 that an upper clip has at most: published ones end at 1, and percents begin at 10."""
+    """Largest distance of an upper clip from 1: published ones end at 1, and percents begin at 10."""
     sequence_clip: float = 0.04
-    """Clip of a response's ratio at most: a hundred times GSPO's 0.0004 (arXiv 2507.18071), and still below any clip of
-    a token's.
-    """
+    """Largest clip of a response's ratio: a hundred times GSPO's 0.0004 (arXiv 2507.18071), and still below any clip of
+    a token's ratio."""
     hottest: float = 10.0
-    """Temperature at most: at 10 a token that was 20,000 times as likely as another is 2.7 times as likely."""
+    """Highest temperature: at 10 a token that was 20,000 times as likely as another is 2.7 times as likely."""
     shortest: int = 8
-    """Tokens of a completion at least: fewer hold no answer with its marks."""
+    """Fewest tokens of a completion: fewer hold no answer with its tags."""
     most_nats: float = 12.5
-    """Entropy of a token at most: the logarithm of 262,144, the largest vocabulary in use."""
+    """Highest entropy of a token: the logarithm of 262,144, the largest vocabulary in use."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Hold every number against what it could be."""
+        """Compare every number with its possible range."""
         trainer = None if evidence.dialect is None else evidence.dialect.trainer
         points = (
             *self.check_fractions(evidence.config),
@@ -57,18 +56,16 @@ class WrongUnits:
         return Finding(
             "wrong-units",
             issue_severity(points),
-            "certain" if all(one.prescription is None for one in points) else "likely",
+            "certain" if all(point.prescription is None for point in points) else "likely",
             "configuration",
-            issue_headline(
-                points, "number", "is in another unit than it is read in", "are in other units than they are read in"
-            ),
+            issue_headline(points, "number", "is in the wrong unit", "are in the wrong units"),
             issue_facts(points),
-            "The trainer logs the value that was meant when it starts.",
+            "At its start the trainer logs the intended value.",
             "",
             issue_prescriptions(points),
         )
 
-    def check_fractions(self, knobs: TrainerConfig) -> Iterator[Issue]:
+    def check_fractions(self, config: TrainerConfig) -> Iterator[Issue]:
         """Yield percents where a fraction is read."""
         bounds = {
             "top_p": 1.0,
@@ -77,86 +74,91 @@ class WrongUnits:
             "covariance_share": self.widest_share,
             "clip_low": 1.0,
         }
-        for knob, most in {**bounds, "clip_high": self.widest_clip}.items():
-            value = getattr(knobs, knob)
-            ours = knob in knobs.user_settings or (knob == "covariance_share" and value is not None)
+        for setting, most in {**bounds, "clip_high": self.widest_clip}.items():
+            value = getattr(config, setting)
+            ours = setting in config.user_settings or (setting == "covariance_share" and value is not None)
             if (
                 not ours
                 or value is None
                 or not most < value <= 100
-                or (knob.startswith("clip") and (knobs.clips is False or _caps(knobs)))
+                or (setting.startswith("clip") and (config.clips is False or _caps(config)))
             ):
                 continue
-            said = knobs.user_settings.get(knob, f"the share of {knobs.covariance}, {value:g}")
+            written = config.user_settings.get(setting, f"the share of {config.covariance}, {value:g}")
             why = (
-                f"{value:g} is read as a fraction: at most {most:g} makes sense; in percent it would be {value / 100:g}"
+                f"{value:g} is read as a fraction: at most {most:g} makes sense; as a percentage it means"
+                f" {value / 100:g}"
             )
-            yield Issue(said, why, serious=True, prescription=set_instead(knob, value / 100))
+            yield Issue(written, why, serious=True, prescription=set_instead(setting, value / 100))
 
-    def check_clips(self, knobs: TrainerConfig, trainer: str | None) -> Iterator[Issue]:
+    def check_clips(self, config: TrainerConfig, trainer: str | None) -> Iterator[Issue]:
         """Yield clips that are written in another unit than the loss reads."""
         if (
             trainer == "trl"
-            and _caps(knobs)
-            and knobs.clip_high is not None
-            and knobs.clip_high < 0
-            and "loss" in knobs.user_settings
+            and _caps(config)
+            and config.clip_high is not None
+            and config.clip_high < 0
+            and "loss" in config.user_settings
         ):
-            cap = 1 + knobs.clip_high
+            cap = 1 + config.clip_high
             why = (
                 f"with cispo TRL takes epsilon_high as the largest weight itself: every token's is cut to {cap:g};"
                 " ScaleRL takes 5"
             )
             yield Issue(
-                f"{knobs.describe('loss')}; epsilon_high={cap:g}",
+                f"{config.describe('loss')}; epsilon_high={cap:g}",
                 why,
                 serious=True,
                 prescription=set_instead("clip_high", 4.0, "arXiv 2510.13786"),
             )
-        wide = knobs.clip_high is not None and knobs.clip_high > self.sequence_clip
-        if knobs.sequence_ratio and wide and knobs.clips and not _caps(knobs):
-            said = knobs.user_settings.get("sequence_ratio", knobs.describe("loss"))
+        wide = config.clip_high is not None and config.clip_high > self.sequence_clip
+        if config.sequence_ratio and wide and config.clips and not _caps(config):
+            written = config.user_settings.get("sequence_ratio", config.describe("loss"))
             why = (
-                f"the ratio of a whole response hardly leaves 1, and is clipped {knobs.clip_high:g} away from it; GSPO"
+                f"the ratio of a whole response hardly leaves 1, and is clipped {config.clip_high:g} away from it; GSPO"
                 " takes 0.0004"
             )
             changes = (Change("clip_low", 3e-4), Change("clip_high", 4e-4))
             remedy = Prescription(
                 "Clip the ratio of responses at GSPO's bounds",
-                "Else it is never clipped.",
+                "Otherwise it is never clipped.",
                 changes,
                 "",
                 "arXiv 2507.18071",
             )
-            yield Issue(said, why, serious=False, prescription=remedy)
+            yield Issue(written, why, serious=False, prescription=remedy)
 
-    def check_ranges(self, knobs: TrainerConfig) -> Iterator[Issue]:
+    def check_ranges(self, config: TrainerConfig) -> Iterator[Issue]:
         """Yield numbers that are impossible and numbers that YAML reads as text."""
-        if "temperature" in knobs.user_settings and knobs.temperature is not None and knobs.temperature >= self.hottest:
-            why = f"at a temperature of {knobs.temperature:g} tokens are drawn nearly at random"
+        if (
+            "temperature" in config.user_settings
+            and config.temperature is not None
+            and config.temperature >= self.hottest
+        ):
+            why = f"at a temperature of {config.temperature:g} tokens are sampled nearly at random"
             yield Issue(
-                knobs.describe("temperature"),
+                config.describe("temperature"),
                 why,
                 serious=True,
-                prescription=set_instead("temperature", knobs.temperature / 100),
+                prescription=set_instead("temperature", config.temperature / 100),
             )
         if (
-            "max_completion_length" in knobs.user_settings
-            and knobs.max_completion_length is not None
-            and knobs.max_completion_length < self.shortest
+            "max_completion_length" in config.user_settings
+            and config.max_completion_length is not None
+            and config.max_completion_length < self.shortest
         ):
             yield Issue(
-                knobs.describe("max_completion_length"),
-                f"a completion of {knobs.max_completion_length} tokens holds no answer",
+                config.describe("max_completion_length"),
+                f"a completion of {config.max_completion_length} tokens holds no answer",
                 serious=True,
             )
-        if knobs.entropy_target is not None and knobs.entropy_target > self.most_nats:
+        if config.entropy_target is not None and config.entropy_target > self.most_nats:
             why = (
-                f"no token has an entropy of {knobs.entropy_target:g} nats: the largest vocabularies end at"
+                f"no token has an entropy of {config.entropy_target:g} nats: the largest vocabularies end at"
                 f" {self.most_nats:g}"
             )
-            yield Issue(knobs.describe("entropy_target"), why, serious=True)
-        for name, text in knobs.text_numbers.items():
+            yield Issue(config.describe("entropy_target"), why, serious=True)
+        for name, text in config.text_numbers.items():
             why = (
                 f"YAML 1.1 reads {text} as text, not as a number; TRL's command line turns it into one, GRPOConfig by"
                 " itself does not"
@@ -164,23 +166,27 @@ class WrongUnits:
             yield Issue(f"{name}: {text}", f"{why}. Write {yaml_float(text)}", serious=False)
 
 
-def _caps(knobs: TrainerConfig) -> bool:
-    return knobs.loss == "cispo"
+def _caps(config: TrainerConfig) -> bool:
+    return config.loss == "cispo"
 
 
-def set_instead(knob: str, value: float, source: str = "") -> Prescription:
+def set_instead(setting: str, value: float, source: str = "") -> Prescription:
     """Prescribe the value that was meant."""
     tidy = float(f"{value:.6g}")
     return Prescription(
-        f"Set {knob.replace('_', ' ')} to {tidy:g}", "That is what it is read as.", (Change(knob, tidy),), "", source
+        f"Set {setting.replace('_', ' ')} to {tidy:g}",
+        "The trainer reads it in this unit.",
+        (Change(setting, tidy),),
+        "",
+        source,
     )
 
 
 def yaml_float(text: str) -> str:
-    """Return a number as YAML 1.1 has it: with a dot, and a sign in the exponent."""
+    """Return a number as YAML 1.1 needs it: with a dot, and a sign in the exponent."""
     digits, _, exponent = text.lower().partition("e")
     return f"{digits if '.' in digits else digits + '.0'}e{exponent if exponent[0] in '+-' else '+' + exponent}"
 
 
 FINDING = WrongUnits()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

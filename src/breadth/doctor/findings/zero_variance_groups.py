@@ -1,4 +1,4 @@
-"""``zero-variance-groups``: rollouts of a prompt all get the same reward, so that they are paid for and teach nothing."""
+"""``zero-variance-groups``: all rollouts of a prompt get the same reward, so they cost compute and teach nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from breadth.runs.outcomes import Outcomes, count_outcomes
 class ZeroVarianceGroups:
     """Most groups have no difference in reward, and so no advantage.
 
-    By the trainer's own count. Says whether the flat groups are all wrong (too hard) or all right (used up), where the
-    score or the rollouts tell.
+    By the trainer's own count. Says whether the flat groups are all wrong (too hard) or all correct (solved), where the
+    score or the rollouts show it.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -31,13 +31,13 @@ class ZeroVarianceGroups:
     )
 
     half: float = 0.5
-    """Share of flat groups above which, for sure, it is a warning: more is then paid for nothing than for something."""
+    """Share of flat groups above which, if certain, it is a warning: most rollouts are then wasted."""
     most: float = 0.8
-    """Share above which it is critical: a step then learns from less than a fifth of what it draws, and takes five times as many
-    rollouts as one without flat groups."""
+    """Share above which it is critical: a step then learns from less than a fifth of its rollouts, and needs five times
+    as many as one without flat groups."""
 
     def check(self, evidence: Evidence) -> CheckResult:
-        """Look at the share of flat groups in the last eighth of the run."""
+        """Read the share of flat groups in the last eighth of the run."""
         flat = evidence.trend("zero_variance_groups")
         if flat is None:
             return evidence.missing_metric("zero-variance-groups", "zero_variance_groups")
@@ -53,8 +53,7 @@ class ZeroVarianceGroups:
             "training",
             f"{flat.end.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
             _facts(evidence, flat.start, flat.end, side),
-            "Groups that are drawn anew until their rewards differ make the score rise no faster for the same"
-            " rollouts.",
+            "Resampling groups until their rewards differ makes the score rise no faster for the same rollouts.",
             f"Over the whole run {mean:.0%} of the rollouts were wasted: {mean / max(1 - mean, 1e-9):.1f} for each that"
             " taught something.",
             _prescriptions(evidence, side),
@@ -70,7 +69,7 @@ class _Side:
 
 
 def side_of_flat_groups(evidence: Evidence) -> _Side | None:
-    """Say on which side flat groups lie: counted in the last eighth of the rollouts, else by a two-valued score."""
+    """Return whether flat groups are all wrong: counted in the last rollouts, else by a two-valued score."""
     if evidence.run is not None and evidence.windows:
         graded = count_outcomes(evidence.run, evidence.windows[-1].split)
         found = None if graded is None else count_sides(graded, evidence.windows[-1].first)
@@ -98,7 +97,7 @@ def count_sides(graded: Outcomes, first: int) -> _Side | None:
 def _which(side: _Side | None) -> str:
     if side is None or not abs(side.wrong - 0.5) >= 0.2:
         return ""
-    return ", most of them all wrong" if side.wrong > 0.5 else ", most of them all right"
+    return ", most of them all wrong" if side.wrong > 0.5 else ", most of them all correct"
 
 
 def _facts(evidence: Evidence, start: Interval, end: Interval, side: _Side | None) -> tuple[Fact, ...]:
@@ -112,10 +111,10 @@ def _facts(evidence: Evidence, start: Interval, end: Interval, side: _Side | Non
         Fact("flat groups now", end, "%", "median of the last eighth"),
     ]
     if side is not None:
-        how = "counted in the last eighth of the rollouts" if side.counted else "by the reward, which has two values"
-        facts.append(Fact("of them all wrong", side.wrong, "%", how))
+        how = "counted in the last eighth of the rollouts" if side.counted else "by the two-valued reward"
+        facts.append(Fact("share of them all wrong", side.wrong, "%", how))
     if evidence.config.group is not None:
-        facts.append(Fact("rollouts of a prompt", evidence.config.group, "", evidence.config.describe("group")))
+        facts.append(Fact("rollouts per prompt", evidence.config.group, "", evidence.config.describe("group")))
     return tuple(facts)
 
 
@@ -126,8 +125,8 @@ def _prescriptions(evidence: Evidence, side: _Side | None) -> tuple[Prescription
         prescriptions.enlarge_groups(evidence, chance),
         None if side is None else prescriptions.filter_problems(easier=side.wrong > 0.5),
     ]
-    return tuple(one for one in wanted if one is not None)
+    return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 FINDING = ZeroVarianceGroups()
-"""As the doctor asks it."""
+"""The check with its default thresholds."""

@@ -1,4 +1,4 @@
-"""What an allocator is: a generator that is sent the progress of every task and yields who gets the next draws."""
+"""The allocator interface: a generator that is sent every task's progress and yields which tasks get more samples."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ALLOCATORS = Catalogue(
 
 @dataclass(frozen=True)
 class Grant:
-    """Leave to draw for one task."""
+    """Samples granted to one task."""
 
     task: str
     """Name of the task."""
     draws: int = 1
-    """Candidates to draw for it."""
+    """Number of samples."""
 
     def __post_init__(self) -> None:
         require(self, "draws", self.draws >= 1, "at least one draw")
@@ -38,40 +38,40 @@ class Grant:
 
 @dataclass(frozen=True)
 class Progress:
-    """What has come of one task so far."""
+    """Progress of one task so far."""
 
     draws: int = 0
-    """Draws that have ended, failed ones included."""
+    """Samples that have ended, failed ones included."""
     graded: int = 0
-    """Candidates that a judge has looked at; 0 when nobody judges, so that only votes can tell."""
+    """Candidates that a judge has graded; 0 without a judge, when only votes count."""
     solved: int = 0
-    """Candidates that a judge holds for right."""
+    """Candidates that a judge accepts as right."""
     best: float | None = None
-    """Highest score a judge gave; None without scores."""
+    """Highest score from a judge; None without scores."""
     vote_state: VoteState = VoteState()
-    """Where the vote stands."""
+    """State of the vote."""
     tokens: int = 0
-    """Tokens written for it."""
+    """Output tokens spent on it."""
 
     def __post_init__(self) -> None:
-        require(self, "solved", 0 <= self.solved <= self.graded, "at most as many as were judged")
-        require(self, "draws", self.draws >= self.graded, "at least as many as were judged")
+        require(self, "solved", 0 <= self.solved <= self.graded, "at most as many as were graded")
+        require(self, "draws", self.draws >= self.graded, "at least as many as were graded")
 
 
 Round: TypeAlias = tuple[Grant, ...]
-"""Grants that are drawn side by side; at most one a task."""
+"""Grants that are sampled concurrently; at most one per task."""
 Allocation: TypeAlias = Generator[Round, Mapping[str, Progress], None]
-"""An allocator at work: it yields rounds, is sent the progress of every task, and ends when nobody needs more."""
+"""A running allocator: it yields rounds, is sent the progress of every task, and ends when no task needs more."""
 
 
 class Allocator(ABC):
     """A frozen dataclass whose fields are the settings; calling it on the names of the tasks gives the allocation.
 
-    The allocation is started with ``next``. After each round, once every draw of it has ended (arrived or failed), it
-    is sent the progress of all its tasks by name; what came in a round is the difference. It does no I/O and keeps no
-    account of the budget: whoever drives it cuts a round that the budget cannot pay, in its order, and closes the
-    allocation when nothing is left. A task for which a round brought no further draw cannot be drawn for any more: it
-    gets no more grants. A round is never empty.
+    The allocation is started with ``next``. After each round, once every sample of it has ended (arrived or failed), it
+    is sent the progress of all its tasks by name; what a round brought is the difference. It does no I/O and does not
+    track the budget: the driver truncates a round that the budget cannot pay, in its order, and closes the allocation
+    when nothing is left. A task for which a round brought no new sample cannot be sampled any more: it gets no more
+    grants. A round is never empty.
     """
 
     catalogue: ClassVar[Catalogue] = ALLOCATORS
@@ -82,10 +82,10 @@ class Allocator(ABC):
 
 
 def is_settled(progress: Progress, *, score: float, stop: StopRule, most: int) -> bool:
-    """Say whether a task gets no more: it had its most draws, a judge is content, or, unjudged, its vote is decided.
+    """Return whether a task gets no more: it has all its samples, a judge is satisfied, or its vote is decided.
 
-    A judge is content with a candidate it holds for right, or gave the score. A vote never settles what is judged:
-    candidates may agree on an answer that the judge has refused.
+    A judge is satisfied by a candidate that it accepts as right or gives the score. A vote never settles a task that a
+    judge grades: candidates may agree on an answer that the judge has rejected.
     """
     if progress.draws >= most or progress.solved:
         return True
@@ -95,5 +95,5 @@ def is_settled(progress: Progress, *, score: float, stop: StopRule, most: int) -
 
 
 def tasks_with_new_draws(before: Mapping[str, Progress], now: Mapping[str, Progress], granted: Round) -> list[str]:
-    """Return the tasks of a round that got at least one draw, in its order: the others cannot be drawn for any more."""
+    """Return the tasks of a round that got at least one sample, in its order; the others cannot be sampled any more."""
     return [grant.task for grant in granted if now[grant.task].draws > before.get(grant.task, Progress()).draws]

@@ -1,4 +1,4 @@
-"""Give every open task a few draws a round, and drop each as soon as it is solved (elimination bandit)."""
+"""Give every open task a few samples per round, and drop each as soon as it is solved (elimination bandit)."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from breadth.inference.stopping.rule import StopRule
 
 @dataclass(frozen=True)
 class Elimination(Allocator):
-    """Draw for all open tasks side by side; a task leaves when its best score is high enough or its vote is decided.
+    """Sample all open tasks concurrently; a task leaves when its best score is high enough or its vote is decided.
 
-    What easy tasks do not need is left to the hard ones: to settle tasks that need about 1/gap draws each costs the sum
-    of 1/gap, not the number of tasks times the largest (arXiv 2506.12721: about four times fewer draws at equal
-    coverage). One draw a round, for the paper finds small rounds better; a judge's score of 1, which is 'solved' for
-    judges that say right or wrong; unjudged tasks leave by self-consistency, with the Beta rule at 0.95 of
-    Adaptive-Consistency (arXiv 2305.11860). Harm: a judge's threshold below what wrong candidates reach drops tasks
-    unsolved; a budget mostly ends on tasks that cannot be solved at all, so set ``most``.
+    Samples that easy tasks do not need go to the hard ones: settling tasks that need about 1/gap samples each costs the
+    sum of 1/gap, not the number of tasks times the largest (arXiv 2506.12721: about four times fewer samples at equal
+    coverage). One sample per round, because the paper finds small rounds better. A judge's score of 1 means 'solved'
+    for judges that report right or wrong. Tasks without a judge leave by self-consistency, with the Beta rule at 0.95
+    of Adaptive-Consistency (arXiv 2305.11860). Harm: a judge's threshold that wrong candidates reach drops tasks
+    unsolved. A budget mostly ends on tasks that cannot be solved at all, so set ``most``.
     """
 
     draws: int = 1
-    """Draws of each open task in a round."""
+    """Samples per open task and round."""
     score: float = 1.0
     """Score from a judge at which a task is solved."""
     stop: StopRule = BetaLead()
-    """When the vote of an unjudged task is decided."""
+    """When the vote of a task without a judge is decided."""
     most: int = 64
-    """Draws of one task at most; 64 is the high end of usual votes."""
+    """Most samples per task; 64 is the high end of usual votes."""
 
     def __post_init__(self) -> None:
         require(self, "draws", self.draws >= 1, "at least one draw")
@@ -45,7 +45,7 @@ class Elimination(Allocator):
         require(self, "most", self.most >= 1, "at least one draw")
 
     def __call__(self, tasks: Sequence[str]) -> Allocation:
-        """Grant rounds to those still open."""
+        """Grant rounds to the open tasks."""
         seen: Mapping[str, Progress] = {}
         active = list(tasks)
         while active:

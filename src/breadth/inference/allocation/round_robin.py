@@ -23,22 +23,22 @@ from breadth.inference.stopping.rule import StopRule
 class RoundRobin(Allocator):
     """Keep the open tasks in a queue: the first few get one attempt each, the unsolved go back to its end.
 
-    Of all orders that do not know which task is easy this solves the most tasks for the attempts made: easy ones fall
-    in the first pass, and nobody is stuck on a hard one (reset-and-discard, arXiv 2601.21522; the theorem is for
-    attempts of equal cost). Unlike elimination it does not wait for a whole pass: at most ``width`` attempts are out,
-    so a budget that dies within a pass has served the front of the queue. Eight in flight is our choice, as for the
+    Without knowing which task is easy, this order solves the most tasks for the attempts made: easy ones fall in the
+    first pass, and no hard one blocks the others (reset-and-discard, arXiv 2601.21522; the theorem is for attempts of
+    equal cost). Unlike elimination it does not wait for a whole pass: at most ``width`` attempts are in flight, so a
+    budget that runs out within a pass has served the front of the queue. Eight in flight is our choice, as for the
     adaptive vote.
-    Harm: it never gives a task up, so what is left of a long run goes to tasks that cannot be solved; set ``most``.
+    Harm: it never gives up a task, so the rest of a long run goes to tasks that cannot be solved; set ``most``.
     """
 
     width: int = 8
-    """Attempts out at once."""
+    """Most attempts in flight."""
     score: float = 1.0
     """Score from a judge at which a task is solved."""
     stop: StopRule = BetaLead()
-    """When the vote of an unjudged task is decided."""
+    """When the vote of a task without a judge is decided."""
     most: int = 64
-    """Attempts at one task at most; 64 is the high end of usual votes."""
+    """Most attempts per task; 64 is the high end of usual votes."""
 
     def __post_init__(self) -> None:
         require(self, "width", self.width >= 1, "at least one attempt")

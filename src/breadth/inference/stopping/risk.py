@@ -9,9 +9,9 @@ import numpy as np
 
 from breadth.base.checks import require
 from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.stop_table import StopTable, optimal_stop_table
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary
+from breadth.inference.stopping.stop_table import StopTable, optimal_stop_table
 from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray

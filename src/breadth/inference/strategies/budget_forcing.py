@@ -78,7 +78,7 @@ class BudgetForcing(Strategy):
             )
             if not drawn:
                 return "nothing", cues
-            piece = trace.take(drawn[0], self.thinking.thinking_text(drawn[0]))
+            piece = trace.append(drawn[0], self.thinking.thinking_text(drawn[0]))
             idle = 0 if piece.tokens else idle + 1
             if piece.finish != "stop":
                 return ("cut" if piece.finish in ("length", "halt") else "reply"), cues

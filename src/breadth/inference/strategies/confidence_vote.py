@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from breadth.base.checks import require
-from breadth.inference.confidence import ConfidenceGate, Gauge, borda_weights, check_gate, keep_threshold
+from breadth.inference.confidence import ConfidenceGate, Gauge, borda_weights, decide_gate, keep_threshold
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.beta_lead import beta_lead
 from breadth.inference.stopping.never import Never
@@ -111,7 +111,7 @@ class ConfidenceVote(Strategy):
 
     def __call__(self, task: Task) -> Run:
         """Draw, sift and count."""
-        ruling = check_gate(self.gate, self.gauge, model=task.model, trust=self.trust)
+        ruling = decide_gate(self.gate, self.gauge, model=task.model, trust=self.trust)
         if not ruling.open:
             plain: Answer = yield from Vote(self.n)(task)
             return replace(plain, notes=(*plain.notes, ruling.note))

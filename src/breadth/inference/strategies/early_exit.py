@@ -175,7 +175,7 @@ class EarlyExit(Strategy):
             )
             if not drawn:
                 return "nothing"
-            piece = trace.take(drawn[0])
+            piece = trace.append(drawn[0])
             if self._is_reply(trace, piece):
                 return "reply"
             if self.thinking.close and self.thinking.close in trace.text:

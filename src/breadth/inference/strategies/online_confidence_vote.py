@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from breadth.base.checks import require
-from breadth.inference.confidence import ConfidenceGate, Gauge, check_gate, keep_threshold
+from breadth.inference.confidence import ConfidenceGate, Gauge, decide_gate, keep_threshold
 from breadth.inference.halting import LowConfidence
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
@@ -31,7 +31,7 @@ class OnlineConfidenceVote(Strategy):
     consensus here, for keep = 0.1 leaves two of the warm-up.
     Confidence is used only while ``gate`` is open for this gauge and model, or with ``trust``; otherwise this is
     `AdaptiveVote`, and a note says why. No gate is no evidence, and neither is the warm-up itself (see
-    `breadth.inference.confidence.check_gate`).
+    `breadth.inference.confidence.decide_gate`).
 
     Warm-up 16, consensus 0.95 and keeping 90 % (its cautious setting) are the paper's; 256 completions the public
     code's (paper: 512); eight in flight is our choice. The public code also rounds token confidences to three decimals;
@@ -74,7 +74,7 @@ class OnlineConfidenceVote(Strategy):
 
     def __call__(self, task: Task) -> Run:
         """Warm up, set the bar, draw on."""
-        ruling = check_gate(self.gate, self.gauge, model=task.model, trust=self.trust)
+        ruling = decide_gate(self.gate, self.gauge, model=task.model, trust=self.trust)
         if not ruling.open:
             plain: Answer = yield from AdaptiveVote(self.most, self.width)(task)
             return replace(plain, notes=(*plain.notes, ruling.note))

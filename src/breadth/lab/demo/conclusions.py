@@ -1,4 +1,8 @@
-"""What a demo's numbers mean, in sentences that are computed from them: an effect that does not show is said not to."""
+"""What the numbers of a demo mean: sentences computed from them, which also say when an effect is not significant.
+
+The last part puts the entropy law to the test on the plain arm: how well it fits the whole run, and what it would have
+forecast from the first steps.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from breadth.report.sections import Axis, Curve, Event, Fact, Section, Series, S
 
 
 def conclude_corners(table: Corners) -> Verdict:
-    """Say what the two by two table means: in a sentence, and with its numbers."""
+    """Say what the two-by-two table means, in a headline and with its numbers."""
     voting = comparison_sentence(VOTE, table.vote_when_plain, table.vote_when_protected)
     protecting = comparison_sentence(PROTECTION, table.protection_when_parallel, table.protection_when_extended)
     votes_pay = all(effect_direction(effect) == "up" for effect in (table.vote_when_plain, table.vote_when_protected))
@@ -31,6 +35,7 @@ def conclude_corners(table: Corners) -> Verdict:
 
 
 def corners_headline(votes_pay: bool, kept_pays: bool) -> str:
+    """Return the headline for whether votes and protection pay off."""
     if votes_pay and kept_pays:
         return (
             "Each remedy pays: the same tokens are worth more in a vote, and protected training gives the vote more to"
@@ -38,18 +43,15 @@ def corners_headline(votes_pay: bool, kept_pays: bool) -> str:
         )
     if votes_pay:
         return (
-            "The same tokens are worth more in a vote than in one long thought; that protected training adds to it does"
-            " not show here."
+            "The same tokens are worth more in a vote than in one long thought; this run shows no further gain from"
+            " protected training."
         )
     if kept_pays:
         return (
-            "Protected training gives the vote more to work with; that a vote beats one long thought in both arms does"
-            " not show here."
+            "Protected training gives the vote more to work with; this run does not show a vote beating one long"
+            " thought in both arms."
         )
-    return (
-        "Neither that a vote beats one long thought in both arms nor that protected training helps it shows in this"
-        " run."
-    )
+    return "This run shows neither a vote beating one long thought in both arms nor protected training helping it."
 
 
 def conclude_plain_training(results: DemoResults) -> Verdict:
@@ -64,12 +66,12 @@ def conclude_plain_training(results: DemoResults) -> Verdict:
         else f"entropy is {format_number(share, '%')} of the base's"
     )
     if lost.is_significant and lost.value.value < 0:
-        head, severity = f"Plain GRPO bought pass@1 with breadth: {fewer}, and pass@{k} fell.", Severity.WARNING
+        head, severity = f"Plain GRPO traded breadth for pass@1: {fewer}, and pass@{k} fell.", Severity.WARNING
         if not (gained.is_significant and gained.value.value > 0):
-            head = f"Plain GRPO lost breadth: {fewer}, and pass@{k} fell, while no gain in pass@1 shows."
+            head = f"Plain GRPO lost breadth: {fewer}, and pass@{k} fell, with no significant gain in pass@1."
     else:
-        head, severity = f"Under plain GRPO {fewer}; that pass@{k} fell does not show in this run.", Severity.NOTE
-    return Verdict(severity, head, "", narrowing_facts("plain", base, plain, k, gained, lost))
+        head, severity = f"Under plain GRPO {fewer}; this run does not show a fall in pass@{k}.", Severity.NOTE
+    return Verdict(severity, head, "", plain_training_facts("plain", base, plain, k, gained, lost))
 
 
 def conclude_protection(results: DemoResults) -> Verdict:
@@ -77,23 +79,23 @@ def conclude_protection(results: DemoResults) -> Verdict:
     table, k = results.corners, results.plan.samples
     kept, paid = table.pass_k_kept, table.pass_1_change
     held = kept.is_significant and kept.value.value > 0
-    dear = paid.is_significant and paid.value.value < 0
+    costs = paid.is_significant and paid.value.value < 0
     head = (
         f"Protected training keeps more pass@{k} than plain"
         if held
-        else f"That protected training keeps more pass@{k} does not show"
+        else f"This run does not show protected training keeping more pass@{k}"
     )
     tail = (
-        "at the cost of pass@1"
-        if dear
-        else "and pays nothing that shows in pass@1"
+        ("at the cost of pass@1" if held else "and it costs pass@1")
+        if costs
+        else "with no significant cost in pass@1"
         if held
-        else "and neither does a cost in pass@1"
+        else "nor a cost in pass@1"
     )
-    severity = Severity.GOOD if held and not dear else Severity.NOTE
+    severity = Severity.GOOD if held and not costs else Severity.NOTE
     numbers = [
-        Fact(f"pass@{k}, protected less plain", kept.value),
-        Fact("pass@1, protected less plain", paid.value),
+        Fact(f"pass@{k}, protected minus plain", kept.value),
+        Fact("pass@1, protected minus plain", paid.value),
         *entropy_facts("protected", results.base, results.protected),
     ]
     return Verdict(severity, f"{head}, {tail}.", "", numbers)
@@ -107,13 +109,14 @@ def conclude_forced_thinking(results: DemoResults) -> Verdict:
         Fact(f"accuracy at {best.tokens} thinking tokens", best.accuracy_rate),
         Fact(f"accuracy at {longest.tokens}", longest.accuracy_rate),
         Fact("fall", hump.fall),
-        Fact("by chance", hump.p_value),
-        Fact("tokens of a reply left alone", results.plain.tokens),
+        Fact("p-value", hump.p_value),
+        Fact("tokens of an unforced reply", results.plain.tokens),
     ]
     return Verdict(*hump_sentence(hump, best.tokens, longest.tokens), "", numbers)
 
 
 def hump_sentence(hump: HumpTest, best: int, longest: int) -> tuple[Severity, str]:
+    """Return how serious overthinking is, and a sentence about it."""
     if hump.is_positive:
         return (
             Severity.WARNING,
@@ -123,87 +126,94 @@ def hump_sentence(hump: HumpTest, best: int, longest: int) -> tuple[Severity, st
         return Severity.CANNOT_TELL, "Too few problems differ between budgets to tell whether forced thinking hurts."
     return (
         Severity.NOTE,
-        f"That accuracy falls again up to {longest} tokens of forced thinking does not show in this run.",
+        f"This run does not show accuracy falling again, up to {longest} tokens of forced thinking.",
     )
 
 
 @dataclass(frozen=True)
 class _Phrases:
-    """How one comparison is told, by what came of it, and the two places it was made at."""
+    """The wording of one comparison by its result, and the two conditions it was made under."""
 
     up: str
     down: str
-    unseen: str
+    none: str
     places: tuple[str, str]
 
 
 VOTE = _Phrases(
     "a vote beats one long thought",
     "one long thought beats a vote",
-    "no difference between a vote and one long thought shows",
+    "a vote and one long thought do not differ significantly",
     ("after plain training", "after protected training"),
 )
 PROTECTION = _Phrases(
-    "protection adds to", "protection takes from", "no effect of protection shows on", ("the vote", "the long thought")
+    "protection adds to",
+    "protection takes from",
+    "protection has no significant effect on",
+    ("the vote", "the long thought"),
 )
 
 
 def comparison_sentence(phrases: _Phrases, first: PairedEffect, second: PairedEffect) -> str:
-    """Tell a comparison at both places, in one breath where the same came of it."""
-    one, other = (getattr(phrases, effect_direction(effect)) for effect in (first, second))
+    """Describe a comparison under both conditions, in one clause where the results agree."""
+    here_phrase, there_phrase = (getattr(phrases, effect_direction(effect)) for effect in (first, second))
     here, there = (
-        f"{place} ({signed_interval(effect.reported)})"
+        f"{place} ({signed_interval(effect.main_interval)})"
         for place, effect in zip(phrases.places, (first, second), strict=True)
     )
-    if one == other:
-        return f"{one} {here} {'or' if effect_direction(first) == 'unseen' else 'and'} {there}"
-    return f"{one} {here}, while {other} {there}"
+    if here_phrase == there_phrase:
+        return f"{here_phrase} {here} {'or' if effect_direction(first) == 'none' else 'and'} {there}"
+    return f"{here_phrase} {here}, while {there_phrase} {there}"
 
 
 def effect_direction(effect: PairedEffect) -> str:
+    """Return up, down, or none where it is not significant."""
     if not effect.is_significant:
-        return "unseen"
+        return "none"
     return "up" if effect.value.value > 0 else "down"
 
 
 def interaction_sentence(interaction: PairedEffect) -> str:
-    numbers = f"({signed_interval(interaction.reported)})"
+    """Say whether the vote gains more after protected training."""
+    numbers = f"({signed_interval(interaction.main_interval)})"
     if not interaction.is_significant:
-        return f"that the two remedies need each other does not show {numbers}"
+        return f"the two remedies show no significant interaction {numbers}"
     more = interaction.value.value > 0
-    return f"the vote gains {'more' if more else 'less'} from a policy that was protected {numbers}"
+    return f"the vote gains {'more' if more else 'less'} from a protected policy {numbers}"
 
 
 def signed_interval(value: Interval) -> str:
-    """Write a difference with its sign and its interval, to stand in brackets."""
+    """Write a difference with its sign and interval, for use inside brackets."""
     text = format_interval(value).replace(" (", ", ").removesuffix(")")
     return text if text.startswith("-") else f"+{text}"
 
 
 def interval_note(table: Corners) -> str:
+    """Say what the intervals are over."""
     if table.seeds > 1:
-        return (
-            f"Intervals are over {table.seeds} seeds of training; what is said to show does so over problems as well."
-        )
-    return "Intervals are over problems, for one seed of training: another seed may differ by more than they say."
+        return f"Intervals are over {table.seeds} training seeds; what is significant is so over problems as well."
+    return "Intervals are over problems, for one training seed: another seed may differ by more."
 
 
 def pass_at_k_effect(first: PolicyEval, second: PolicyEval, k: int) -> PairedEffect:
+    """Compare pass@k of two policies, paired by problem."""
     paired = paired_difference(first.scores_at(k).pass_at_k, second.scores_at(k).pass_at_k)
     return PairedEffect(paired.difference, paired.p_value)
 
 
-def narrowing_facts(
+def plain_training_facts(
     name: str, base: PolicyEval, arm: PolicyEval, k: int, gained: PairedEffect, lost: PairedEffect
 ) -> list[Fact]:
+    """Return what plain training changed, as facts."""
     return [
-        Fact(f"pass@1, {name} less base", gained.value),
-        Fact(f"pass@{k}, {name} less base", lost.value),
+        Fact(f"pass@1, {name} minus base", gained.value),
+        Fact(f"pass@{k}, {name} minus base", lost.value),
         *entropy_facts(name, base, arm),
     ]
 
 
 def entropy_facts(name: str, base: PolicyEval, arm: PolicyEval) -> list[Fact]:
+    """Return the entropy of forks and mechanical tokens, of the base and of an arm."""
     return [
         Fact("fork entropy, base", base.planning, "nats"),
         Fact(f"fork entropy, {name}", arm.planning, "nats"),
@@ -213,16 +223,15 @@ def entropy_facts(name: str, base: PolicyEval, arm: PolicyEval) -> list[Fact]:
 
 
 EARLY_SHARE = 0.15
-"""Share of the course that the forecast is made from, as in the published demonstration (2505.22617: 36 of 236 steps).
-"""
+"""Share of the run that the forecast is made from, as in the published demonstration (2505.22617: 36 of 236 steps)."""
 MIN_EARLY_GENERATIONS = 5
 """Generations a forecast needs at least: three more than the law has parameters."""
 SMOOTHING_WINDOW = 5
-"""Generations the score in the picture is the mean of."""
+"""Generations that the plotted score is averaged over."""
 
 
 def conclude_entropy_law(results: DemoResults) -> list[Section]:
-    """Return what the law says of the plain arm, and the picture; only the verdict where the course is too short for a forecast."""
+    """Return what the law says about the plain arm, with a curve; a short run gets only a verdict that says so."""
     log = results.plain_training
     known = [place for place, entropy in enumerate(log.entropy) if math.isfinite(entropy)]
     early = math.ceil(EARLY_SHARE * len(known))
@@ -230,8 +239,8 @@ def conclude_entropy_law(results: DemoResults) -> list[Section]:
         return [
             Verdict(
                 Severity.CANNOT_TELL,
-                f"The course is too short to forecast it by the entropy law: {early} generations are its first"
-                f" {EARLY_SHARE:.0%}.",
+                f"The run is too short for a forecast by the entropy law: its first {EARLY_SHARE:.0%} are {early}"
+                " generations.",
                 f"The law needs {MIN_EARLY_GENERATIONS}; run the demo without --fast.",
             )
         ]
@@ -241,33 +250,35 @@ def conclude_entropy_law(results: DemoResults) -> list[Section]:
 
 
 def law_verdict(log: TrainingLog, whole: LawFit, early: int) -> Verdict:
+    """Say whether the law forecasts the rest of the run better than simple baselines do."""
     tail = predict_tail(log.steps, log.entropy, log.reward, early)
-    rival, error = min(
+    baseline, error = min(
         {"early mean": tail.mean, "last early score": tail.last, "straight line": tail.line}.items(),
-        key=lambda one: one[1],
+        key=lambda named: named[1],
     )
     ahead = tail.law < error
     head = (
-        f"The entropy law, fitted to the first {EARLY_SHARE:.0%} of the plain course, "
+        f"The entropy law, fitted to the first {EARLY_SHARE:.0%} of the plain run, "
         f"{'forecasts the rest better than' if ahead else 'does not forecast the rest better than'} "
-        f"{'any simple rival' if ahead else f'its simplest rival, the {rival}'}."
+        f"{'any simple baseline' if ahead else f'the best simple baseline, the {baseline}'}."
     )
-    body = "Given the later entropies, as the law asks. " + (
-        "Over the whole course it holds."
+    body = "The later entropies are given, as the law requires. " + (
+        "Over the whole run it holds."
         if whole.valid
-        else f"Over the whole course it does not hold: {' '.join(whole.reasons)}"
+        else f"Over the whole run it does not hold: {' '.join(whole.reasons)}"
     )
     numbers = [
         Fact("typical error of the forecast", tail.law),
-        Fact(f"of the {rival}", error),
-        Fact("later score less forecast", tail.mean_error),
-        Fact("variance the whole fit describes", whole.r2, "%"),
-        Fact("score at no entropy, by the whole fit", whole.ceiling),
+        Fact(f"error of the {baseline}", error),
+        Fact("later score minus forecast", tail.mean_error),
+        Fact("variance explained by the whole fit", whole.r2, "%"),
+        Fact("score at zero entropy, by the whole fit", whole.ceiling),
     ]
     return Verdict(Severity.NOTE, head, body, numbers)
 
 
 def law_curve(log: TrainingLog, whole: LawFit, first: LawFit, early: int) -> Curve:
+    """Plot the score and what the law makes of the entropy."""
     return Curve(
         "The entropy law on the plain arm",
         [
@@ -279,15 +290,17 @@ def law_curve(log: TrainingLog, whole: LawFit, first: LawFit, early: int) -> Cur
         Axis("right replies", "%"),
         events=[Event(log.steps[early - 1], "fitted up to here")],
         note=(
-            f"score = b - a exp(entropy). The score is the mean of the last {SMOOTHING_WINDOW} generations; the fits see each as"
-            " it was."
+            f"score = b - a exp(entropy). The score is the mean of the last {SMOOTHING_WINDOW} generations; the fits"
+            " use the raw values."
         ),
     )
 
 
 def fit_log(log: TrainingLog, length: int) -> LawFit:
+    """Fit the law to the first generations of a log."""
     return fit_law(log.steps[:length], log.entropy[:length], log.reward[:length])
 
 
 def law_scores(fit: LawFit, log: TrainingLog) -> list[float]:
+    """Return the scores that a fit gives for the smoothed entropy."""
     return [fit.b - fit.a * math.exp(entropy) for entropy in trailing_mean(log.entropy, SMOOTHING_WINDOW)]

@@ -1,4 +1,4 @@
-"""A demo as a page: what it means, the two by two table, and the pictures behind it."""
+"""The report of a demo: what it means, the two-by-two table, the curves behind it, and the doctor's diagnosis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEMO_TITLE = "Breadth kept in training, spent at inference"
 
 
 def demo_page(results: DemoResults, command: str, diagnosis: Sequence[Section] = ()) -> Page:
-    """Return the whole report: every judgement beside what it rests on, and what others judged, such as the doctor."""
+    """Return the whole report: each conclusion with the numbers it rests on, and the doctor's diagnosis."""
     sections: list[Section] = [
         conclude_corners(results.corners),
         corners_table(results.corners),
@@ -50,7 +50,7 @@ def demo_page(results: DemoResults, command: str, diagnosis: Sequence[Section] =
 
 
 def short_page(results: DemoResults, diagnosis: Sequence[Section] = ()) -> Page:
-    """Return what fits a terminal: the tables and what they mean, narrow enough for eighty columns."""
+    """Return what fits a terminal of eighty columns: the tables and what they mean."""
     tables = [
         narrow_table(table)
         for table in (corners_table(results.corners), effects_table(results.corners), coverage_table(results))
@@ -60,22 +60,22 @@ def short_page(results: DemoResults, diagnosis: Sequence[Section] = ()) -> Page:
 
 
 def corners_table(table: Corners) -> Table:
-    """Return the four corners."""
+    """Return the accuracy of the four corners."""
     return Table(
-        "The four corners: share of right answers at equal tokens",
+        "The four corners: accuracy at equal tokens",
         [Column("training"), Column("one long thought"), Column("vote")],
         [
             ["plain GRPO", table.plain_extended.accuracy, table.plain_parallel.accuracy],
             ["protected", table.protected_extended.accuracy, table.protected_parallel.accuracy],
         ],
-        f"95% intervals over {table.problems} problems, {pluralize(table.repeats, 'answer')} to each in each corner. The"
-        f" long thought is forced to exactly {table.thinking} tokens; the vote, over independent thoughts, may write no"
-        " more than it did on the same problem.",
+        f"95% intervals over {table.problems} problems, {pluralize(table.repeats, 'answer')} to each in each corner."
+        f" The long thought is forced to exactly {table.thinking} tokens; the vote over independent replies may use no"
+        " more tokens on the same problem.",
     )
 
 
 def effects_table(table: Corners) -> Table:
-    """Return what each remedy is worth, and whether they need each other."""
+    """Return what each remedy is worth, and whether they interact."""
     rows = {
         "vote instead of a long thought, plain": table.vote_when_plain,
         "vote instead of a long thought, protected": table.vote_when_protected,
@@ -86,19 +86,19 @@ def effects_table(table: Corners) -> Table:
     over_seeds = [Column("over seeds")] if table.seeds > 1 else []
     return Table(
         "What each remedy is worth",
-        [Column("remedy"), Column("more right answers"), *over_seeds, Column("by chance", decimals=4)],
+        [Column("remedy"), Column("gain in accuracy"), *over_seeds, Column("p-value", decimals=4)],
         [
             [name, effect.value, *([effect.over_seeds] if over_seeds else []), effect.p_value]
             for name, effect in rows.items()
         ],
-        "Differences between corners, each problem compared with itself. The interaction is how much more the vote"
-        " gains after protected training. By chance: how often tossing the sign of each problem's difference gives one"
+        "Differences between corners, paired by problem. The interaction is how much more the vote gains after"
+        " protected training. p-value: how often flipping the signs of the problems' differences at random gives one"
         " as large.",
     )
 
 
 def corners_spending_table(table: Corners, remark: str = "") -> Table:
-    """Return what the corners cost and, where problems were answered more than once, how their answers scatter."""
+    """Return what the corners cost and, if problems were answered repeatedly, how much the answers vary."""
     corners = {
         "plain, long thought": table.plain_extended,
         "plain, vote": table.plain_parallel,
@@ -116,8 +116,8 @@ def corners_spending_table(table: Corners, remark: str = "") -> Table:
     ]
     notes = [
         (
-            "Tokens are those written for an answer. The vote is adaptive: it stops when the leading answer is unlikely"
-            " to be overtaken, and what it does not need it saves."
+            "Tokens are per answer. The vote is adaptive: it stops when the leading answer is unlikely to be overtaken,"
+            " and saves the rest."
         ),
         remark,
     ]
@@ -125,12 +125,12 @@ def corners_spending_table(table: Corners, remark: str = "") -> Table:
         columns.insert(3, Column("entropy of answers", "nats"))
         for row, corner in zip(rows, corners.values(), strict=True):
             row.insert(3, corner.answer_entropy)
-        notes.append("The entropy is that of the answers repeats give to one problem.")
+        notes.append("The entropy is over the answers that repeats give to one problem.")
     return Table("What each corner spends", columns, rows, " ".join(filter(None, notes)))
 
 
 def coverage_table(results: DemoResults) -> Table:
-    """Return what the base and both arms know."""
+    """Return pass@1, majority vote and pass@k of the base and both arms."""
     plan, policies = results.plan, {"base": results.base, "plain GRPO": results.plain, "protected": results.protected}
     return Table(
         "What training does to the policy",
@@ -150,7 +150,7 @@ def coverage_table(results: DemoResults) -> Table:
 
 
 def policy_breadth_table(results: DemoResults) -> Table:
-    """Return how broad the base and both arms are."""
+    """Return the entropies and reply lengths of the base and both arms."""
     policies = {"base": results.base, "plain GRPO": results.plain, "protected": results.protected}
     return Table(
         "How broad the policy is",
@@ -167,12 +167,12 @@ def policy_breadth_table(results: DemoResults) -> Table:
         ],
         "On the held-out problems. Forks and mechanical: the mean entropy of tokens that choose (route, operand,"
         " operator, one more attempt) and of tokens that state a value. Answers: the entropy of the answers to one"
-        " problem. Tokens are those of a reply.",
+        " problem. Tokens are per reply.",
     )
 
 
 def narrow_table(table: Table) -> Table:
-    """Return a table whose intervals have two decimals, whatever their width would deserve."""
+    """Return a table with two decimals in every interval, narrow enough for a terminal."""
     rows = [
         [format_interval(cell, decimals=2) if isinstance(cell, Interval) else cell for cell in row]
         for row in table.rows
@@ -188,6 +188,7 @@ def narrow_table(table: Table) -> Table:
 
 
 def subtitle(results: DemoResults) -> str:
+    """Return the size of the demo in one line."""
     plan = results.plan
     return (
         f"A tiny reasoner, {plan.steps} steps of GRPO through TRL in each of two arms, {plan.problems} held-out"
@@ -196,8 +197,12 @@ def subtitle(results: DemoResults) -> str:
 
 
 def provenance(results: DemoResults, command: str) -> list[Fact]:
+    """Return how the results were made."""
     plan = results.plan
-    trained = f"{plan.prompts} problems x {plan.group} replies a step, learning rate {plan.learning_rate:g}, {plan.train_problems} problems"
+    trained = (
+        f"{plan.prompts} problems x {plan.group} replies per step, learning rate {plan.learning_rate:g},"
+        f" {plan.train_problems} problems"
+    )
     return [
         Fact("command", command),
         Fact("seed", plan.seed),
@@ -223,7 +228,7 @@ def training_curves(results: DemoResults) -> list[Curve]:
                 Series(PROTECTED_LABEL, protected.steps, protected.entropy),
             ],
             STEP_AXIS,
-            Axis("entropy of a token", "nats"),
+            Axis("entropy per token", "nats"),
             note="Mean over all tokens trained on.",
         ),
         Curve(
@@ -234,13 +239,13 @@ def training_curves(results: DemoResults) -> list[Curve]:
             ],
             STEP_AXIS,
             Axis("right replies", "%"),
-            note="Of the replies drawn for each step, to problems trained on.",
+            note="Replies sampled at each step, to training problems.",
         ),
     ]
 
 
 def role_curve(results: DemoResults) -> Curve:
-    """Return the entropy of forks and of mechanical tokens apart."""
+    """Return the entropy of forks and of mechanical tokens separately."""
     arms = {PLAIN_LABEL: results.plain_training, PROTECTED_LABEL: results.protected_training}
     return Curve(
         "Forks and mechanical tokens",
@@ -253,7 +258,7 @@ def role_curve(results: DemoResults) -> Curve:
             )
         ],
         STEP_AXIS,
-        Axis("entropy of a token", "nats"),
+        Axis("entropy per token", "nats"),
         note=(
             "A grammar tells which tokens choose (forks) and which state a value (mechanical). Which of the two loses"
             " entropy is the question: breadth over routes is worth keeping, doubt about a sum is not."
@@ -270,11 +275,14 @@ def coverage_curve(results: DemoResults) -> Curve:
     }  # the arms look as in the other curves
     return Curve(
         "pass@k on held-out problems",
-        [_coverage(name, policy) for name, policy in policies.items()],
-        Axis("replies to a problem, k"),
+        [
+            series_with_band(name, [at.k for at in policy.curve], [at.pass_rate for at in policy.curve])
+            for name, policy in policies.items()
+        ],
+        Axis("replies per problem, k"),
         Axis("one of them is right", "%"),
         log_x=True,
-        note="Where lines cross, training has bought its score with breadth.",
+        note="Where lines cross, training has traded breadth for score.",
     )
 
 
@@ -282,7 +290,7 @@ def budget_curves(results: DemoResults) -> list[Curve]:
     """Return accuracy and answer entropy of the plain arm against forced thinking."""
     forced, table = results.forced, results.corners
     tokens = [point.tokens for point in forced]
-    axis, mark = Axis("thinking tokens, forced"), [Event(table.thinking, "budget of the four corners")]
+    axis, mark = Axis("forced thinking tokens"), [Event(table.thinking, "budget of the four corners")]
     return [
         Curve(
             "Accuracy against forced thinking, plain arm",
@@ -292,20 +300,20 @@ def budget_curves(results: DemoResults) -> list[Curve]:
                 series_with_band("vote, protected", [table.thinking], [table.protected_parallel.accuracy]),
             ],
             axis,
-            Axis("right answers", "%"),
+            Axis("accuracy", "%"),
             log_x=True,
             events=mark,
             note=(
-                f"Left alone, a reply takes {results.plain.tokens.value:.0f} tokens. Where thinking ends earlier it is"
-                " told to try again; at the budget it is cut. The votes, of either arm, write no more tokens than a"
-                " long thought of as many as they stand at."
+                f"An unforced reply takes {results.plain.tokens.value:.0f} tokens. If thinking ends before the budget,"
+                " the model is made to try again; at the budget it is cut off. The votes of both arms use no more"
+                " tokens than the long thought of the same budget."
             ),
         ),
         Curve(
             "Entropy of answers against forced thinking, plain arm",
             [series_with_band("long thought", tokens, [point.entropy_rate for point in forced])],
             axis,
-            Axis("entropy of the answers to a problem", "nats"),
+            Axis("entropy of answers per problem", "nats"),
             log_x=True,
             events=mark,
         ),
@@ -313,10 +321,10 @@ def budget_curves(results: DemoResults) -> list[Curve]:
 
 
 def headline_curves(results: DemoResults) -> list[Curve]:
-    """Return the two curves that tell the whole, with headings short enough to stand above them side by side."""
+    """Return the two curves that sum the demo up, with titles short enough to fit side by side."""
     accuracy, _ = budget_curves(results)
     return [
-        replace(coverage_curve(results), title="Training: what k replies hold"),
+        replace(coverage_curve(results), title="Training: pass@k"),
         replace(accuracy, title="Inference: one long thought, or a vote", events=()),
     ]
 
@@ -326,30 +334,30 @@ def sample_traces(results: DemoResults) -> list[Trace]:
     return [sample_trace("the plain arm", results.plain), sample_trace("the protected arm", results.protected)]
 
 
-def sample_trace(name: str, one: PolicyEval) -> Trace:
-    tokens = [Token(f"{'' if place == 0 else ' '}{token.word}", token.entropy) for place, token in enumerate(one.reply)]
+def sample_trace(name: str, policy: PolicyEval) -> Trace:
+    """Return the sample reply of a policy, token by token."""
+    tokens = [
+        Token(f"{'' if place == 0 else ' '}{token.word}", token.entropy) for place, token in enumerate(policy.reply)
+    ]
     return Trace(
-        f"A reply of {name} to {one.question}",
+        f"A reply of {name} to {policy.question}",
         tokens,
         "entropy",
         "nats",
-        "The first reply to the first problem, not a chosen one. Tokens with an equals sign state a value; nearly all"
+        "The first reply to the first problem, not a selected one. Tokens with an equals sign state a value; nearly all"
         " others choose.",
     )
 
 
-def _coverage(name: str, one: PolicyEval) -> Series:
-    return series_with_band(name, [at.k for at in one.curve], [at.pass_rate for at in one.curve])
-
-
 def series_with_band(name: str, x: list[int], y: list[Interval]) -> Series:
+    """Return a line with the band of its intervals."""
     return Series(
         name, x, [interval.value for interval in y], [interval.low for interval in y], [interval.high for interval in y]
     )
 
 
 def demo_trainer_config(plan: DemoPlan, arm: ArmName) -> TrainerConfig:
-    """Return an arm's settings as the doctor knows them."""
+    """Return an arm's settings in the terms of the doctor."""
     return TrainerConfig(
         group=plan.group,
         prompts=plan.prompts,
@@ -365,7 +373,7 @@ def demo_trainer_config(plan: DemoPlan, arm: ArmName) -> TrainerConfig:
 
 
 def diagnosis_table(folder: Path, plan: DemoPlan) -> Table:
-    """Diagnose both arms; the doctor is told the settings and nothing of what was found otherwise."""
+    """Diagnose both arms from their run folders and settings alone; the doctor sees nothing else of the demo."""
     from breadth.doctor.diagnosis import diagnose_run
     from breadth.doctor.evidence.record import Evidence
     from breadth.lab.grpo import RUN_FOLDER
@@ -377,6 +385,7 @@ def diagnosis_table(folder: Path, plan: DemoPlan) -> Table:
         rows += [[arm, finding.severity.value, finding.name, finding.headline] for finding in found.findings]
         if not found.findings:
             rows.append([arm, "nothing", "-", f"Nothing found in {len(found.clear)} checks."])
-    columns = [Column(name) for name in ("arm", "severity", "finding", "what it says")]
-    note = f"With proof and prescriptions: breadth doctor {folder.name}/plain/{RUN_FOLDER} {folder.name}/protected/{RUN_FOLDER}"
-    return Table("What the doctor says of both arms", columns, rows, note)
+    columns = [Column(name) for name in ("arm", "severity", "finding", "headline")]
+    runs = " ".join(f"{folder.name}/{arm}/{RUN_FOLDER}" for arm in ARMS)
+    note = f"With proof and prescriptions: breadth doctor {runs}"
+    return Table("What the doctor finds in both arms", columns, rows, note)

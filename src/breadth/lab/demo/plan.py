@@ -1,4 +1,4 @@
-"""Everything the demo can be tuned by, in one place: the two arms, how they are trained, and how they are measured."""
+"""The settings of the demo: its two arms, how they are trained and how they are evaluated."""
 
 from __future__ import annotations
 
@@ -23,63 +23,59 @@ ANCHOR = 0.15
 
 
 def arm_chain(arm: ArmName) -> Chain:
-    """Return what an arm is trained with."""
+    """Return the training chain of an arm."""
     return chain_with_anchor(0.0 if arm == "plain" else ANCHOR)
 
 
-def chain_with_anchor(price: float) -> Chain:
-    """Return plain GRPO with a price on leaving the base; without one it is plain. The arms differ in nothing else."""
+def chain_with_anchor(coefficient: float) -> Chain:
+    """Return plain GRPO with a KL penalty towards the base (0: none); the arms differ in nothing else."""
     from breadth.training.chain import Chain
     from breadth.training.credit.group_advantage import GroupAdvantage
     from breadth.training.loss.clipped_policy import ClippedPolicy
     from breadth.training.loss.reference_kl import ReferenceKL
 
     plain = Chain((GroupAdvantage(), ClippedPolicy()))
-    return plain.plus(ReferenceKL(price)) if price else plain
+    return plain.plus(ReferenceKL(coefficient)) if coefficient else plain
 
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """A demo."""
+    """Sizes of a demo."""
 
     steps: int = 100
-    """Optimizer steps of each arm: as many as five minutes allow; plain's own best are 120, by
-    `breadth lab run choices`.
-    """
+    """Optimizer steps per arm, as many as five minutes allow; plain does best with 120 (`breadth lab run choices`)."""
     learning_rate: float = 1e-3
-    """Learning rate of both: plain's own best of those tried there."""
+    """Learning rate of both arms: the best for plain of those tried there."""
     prompts: int = 8
-    """Problems of a generation."""
+    """Problems per generation."""
     group: int = 16
-    """Replies to each."""
+    """Replies per problem."""
     updates: int = 1
-    """Optimizer steps a generation."""
+    """Optimizer steps per generation."""
     train_problems: int = 128
-    """Problems trained on."""
+    """Training problems."""
     max_completion_length: int = 96
-    """Tokens of a reply in training, at most."""
+    """Maximum tokens of a reply in training."""
     problems: int = 100
-    """Held-out problems that everything is measured on."""
+    """Held-out problems for all evaluations."""
     skipped: int = 0
-    """Held-out problems passed over before these."""
+    """Held-out problems skipped before these."""
     samples: int = 64
-    """Replies to each, of the base and of both arms, for pass@k."""
+    """Replies per problem for pass@k, of the base and of both arms."""
     votes: int = 8
-    """Replies that maj@k is told of."""
+    """Replies that maj@k votes over."""
     budgets: tuple[int, ...] = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-    """Thinking tokens at which accuracy is measured: exactly so many."""
+    """Numbers of thinking tokens, enforced exactly, at which accuracy is measured."""
     budget_samples: int = 8
-    """Replies to each problem at each budget."""
+    """Replies per problem at each budget."""
     thinking: int = 192
-    """Thinking tokens of the long thought in the four corners: some seven replies of usual length could be written for
-    them.
-    """
+    """Thinking tokens of the long thought in the four corners: room for about seven replies of usual length."""
     repeats: int = 4
-    """Answers to each problem in each corner."""
+    """Answers per problem in each corner."""
     level: Level = "medium"
-    """How long the problems are."""
+    """Level of the problems."""
     seed: int = 0
-    """Of training and of every draw."""
+    """Seed of training and of all sampling."""
 
     def __post_init__(self) -> None:
         for field in ("steps", "problems", "samples", "budget_samples", "thinking", "repeats"):
@@ -101,7 +97,7 @@ class DemoPlan:
         return tuple(sorted({*chart_ks(self.samples), self.votes}))
 
     def grpo_run(self, arm: ArmName) -> GrpoRun:
-        """Return how an arm is trained."""
+        """Return the GRPO run of an arm."""
         from breadth.lab.grpo import GrpoRun
 
         return GrpoRun(
@@ -130,4 +126,4 @@ FAST_DEMO = DemoPlan(
     budget_samples=4,
     repeats=2,
 )
-"""Under ninety seconds: fewer problems to train on, so that the policy narrows in as few steps; wider intervals."""
+"""Under ninety seconds: fewer problems to train on, so the policy narrows in few steps; wider intervals."""

@@ -1,4 +1,4 @@
-"""What a demo has found: everything its table, its sentences and its page are made of; goes to JSON and back."""
+"""The results of a demo: everything its page is made from, as records that round-trip through JSON."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from breadth.measure.validate import FloatArray
 
 @dataclass(frozen=True)
 class ForcedThinking:
-    """What exactly so many thinking tokens are worth, problem by problem."""
+    """Accuracy with an exact number of thinking tokens, problem by problem."""
 
     tokens: int
     """Thinking tokens."""
     accuracy: tuple[float, ...]
-    """Share of right replies of each problem."""
+    """Share of right replies per problem."""
     answer_entropy: tuple[float, ...]
-    """Entropy of the answers to each problem, in nats; no answer is an answer of its own."""
+    """Entropy of the answers per problem, in nats; a missing answer counts as one more answer."""
 
     @classmethod
     def from_evaluation(cls, tokens: int, found: Evaluation) -> ForcedThinking:
-        """Sum up replies whose thinking was forced; answers are read as a client reads them, who does not know the grammar."""
+        """Summarize replies with forced thinking; answers are read as by a client that does not know the grammar."""
         answers = found.stated_answers()
         gold = np.array([problem.answer(found.prime) for problem in found.problems])
         right = (answers == gold[:, None]).mean(1)
@@ -53,12 +53,12 @@ class ForcedThinking:
 
 @dataclass(frozen=True)
 class DemoResults:
-    """Everything."""
+    """All results of a demo."""
 
     version: str
-    """Of breadth."""
+    """Version of breadth."""
     plan: DemoPlan
-    """What was asked for."""
+    """Its sizes."""
     base: PolicyEval
     """The base on held-out problems."""
     plain: PolicyEval
@@ -66,7 +66,7 @@ class DemoResults:
     protected: PolicyEval
     """The protected arm on the same."""
     corners: Corners
-    """The two by two table."""
+    """The two-by-two table."""
     forced: tuple[ForcedThinking, ...]
     """Accuracy of the plain arm against forced thinking, by rising budget."""
     plain_training: TrainingLog
@@ -74,13 +74,13 @@ class DemoResults:
     protected_training: TrainingLog
     """How the protected arm's training went."""
     versions: Mapping[str, str]
-    """Of what it was made with."""
+    """Versions of the libraries used."""
     base_digest: str
     """Hash of the base's files."""
     seconds: float
-    """From start to end, over all attempts as far as they were measured."""
+    """Time taken, over all attempts."""
 
     def hump(self) -> HumpTest:
-        """Test whether accuracy falls again as thinking is forced to be longer."""
+        """Test whether accuracy falls again as forced thinking grows longer."""
         table: FloatArray = np.array([point.accuracy for point in self.forced]).T
         return hump_test([point.tokens for point in self.forced], table)

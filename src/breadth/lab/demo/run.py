@@ -1,11 +1,14 @@
-"""Runs a demo: two arms trained side by side, all measured, into one folder; interrupted, it goes on where it was."""
+"""Runs a demo: trains two arms in parallel and evaluates everything into one folder; an interrupted demo resumes.
+
+The work is cut into calls for worker processes; what is already on disk is read, not repeated.
+"""
 
 from __future__ import annotations
 
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -35,60 +38,51 @@ if TYPE_CHECKING:
 
 
 SPEC_FILE, DEMO_RESULTS, SECONDS_FILE, LOCK_FILE = "demo.toml", "results.json", "seconds.txt", ".lock"
-"""In the folder of a demo: what was asked for, what was found, the seconds it took so far, and who works in it."""
+"""Files in the folder of a demo: its settings, its results, the seconds it took so far, the lock."""
 PAGE_FILE, PICTURE_FILE = "report.html", "picture.svg"
-"""What is made of the results: the page, and the picture that stands alone."""
+"""Files made from the results: the page, and the standalone picture."""
 BASE_FOLDER, FORCED_FOLDER = "base", "forced"
-"""Folders beside the arms' own: the base measured, and the plain arm with forced thinking."""
+"""Folders next to those of the arms: the base, and the plain arm with forced thinking."""
 LIBRARIES = ("torch", "transformers", "trl", "numpy")
 OnArmEvent = Callable[[str, Any], None]
-"""Told who says what: plain, protected, base or forced, and an event."""
+"""Called with the source (plain, protected, base or forced) and an event."""
 
 
 @dataclass(frozen=True)
 class DemoSpec:
-    """What a folder is the demo of."""
+    """What identifies the demo in a folder."""
 
     version: str
-    """Of breadth."""
+    """Version of breadth."""
     base: str
     """Hash of the base's files."""
     plan: DemoPlan
-    """The rest."""
+    """Its sizes."""
 
 
 def run_demo(plan: DemoPlan, folder: Path, base: Path | None, on_event: OnArmEvent) -> DemoResults:
-    """Run a demo, or what is left of it, and return what it found; a folder of another demo is refused.
+    """Run a demo, or what is left of it, and return its results; a folder of another demo is refused.
 
-    As many processes as there are cores for them, two at most, one thread each.
+    It uses up to two processes, as cores allow, with one thread each.
     """
-    _check_installed()
+    if any(find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets")):
+        raise MissingExtraError("The demo, which trains a tiny reasoner,", "train")
     check_files(default_folder() if base is None else base)
     spec = DemoSpec(__version__, reasoner_digest(base), plan)
     with lock_folder(folder):
         open_folder(spec, folder)
         if (folder / DEMO_RESULTS).exists():
             return records.read_record(DemoResults, folder / DEMO_RESULTS)
-        results = _run_remaining(spec, folder, base, on_event)
+        with _running_clock(folder / SECONDS_FILE) as seconds, WorkerPool(min(2, available_cores())) as workers:
+            arms, measured = train_and_evaluate(workers, plan, folder, base, on_event)
+            forced = force_all_budgets(workers, plan, folder, on_event)
+            results = collect_results(spec, arms, measured, forced, seconds())
         records.write_record(results, folder / DEMO_RESULTS)
     return results
 
 
-def _run_remaining(spec: DemoSpec, folder: Path, base: Path | None, on_event: OnArmEvent) -> DemoResults:
-    """Do the work that is left."""
-    with _running_clock(folder / SECONDS_FILE) as seconds, WorkerPool(min(2, available_cores())) as workers:
-        arms, measured = train_and_evaluate(workers, spec.plan, folder, base, on_event)
-        forced = force_all_budgets(workers, spec.plan, folder, on_event)
-        return collect_results(spec, arms, measured, forced, seconds())
-
-
-def _check_installed() -> None:
-    if any(find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets")):
-        raise MissingExtraError("The demo, which trains a tiny reasoner,", "train")
-
-
 def open_folder(spec: DemoSpec, folder: Path) -> None:
-    """Make the folder, or see that it is of the same demo."""
+    """Set up the folder, or check that it holds the same demo."""
     path = folder / SPEC_FILE
     if path.exists():
         there = _read(path)
@@ -99,13 +93,13 @@ def open_folder(spec: DemoSpec, folder: Path) -> None:
                 "Name another folder with --out, or move this one away.",
             )
         return
-    if any(path.name != LOCK_FILE for path in folder.iterdir()):
-        raise BrokenFileError(folder, "holds other things, and no demo.", "Name a new or an empty folder with --out.")
+    if any(entry.name != LOCK_FILE for entry in folder.iterdir()):
+        raise BrokenFileError(folder, "holds other files and no demo.", "Name a new or an empty folder with --out.")
     settings.dump(spec, path)
 
 
 def _read(path: Path) -> DemoSpec | None:
-    """Return what a folder was made for; None when another version of breadth wrote it in a way that this one cannot read."""
+    """Return the spec of a folder; None if another version of breadth wrote it in a way this one cannot read."""
     try:
         return settings.load(DemoSpec, path)
     except BrokenFileError:
@@ -113,7 +107,7 @@ def _read(path: Path) -> DemoSpec | None:
 
 
 def describe_difference(there: DemoSpec | None, spec: DemoSpec) -> str:
-    """Say in what two demos differ, the most telling first."""
+    """Name the most telling difference between two demos."""
     if there is None or there.version != spec.version:
         return (
             "of another version of breadth" if there is None else f"of breadth {there.version}, this is {spec.version}"
@@ -128,6 +122,7 @@ def describe_difference(there: DemoSpec | None, spec: DemoSpec) -> str:
 def train_and_evaluate(
     workers: WorkerPool, plan: DemoPlan, folder: Path, base: Path | None, on_event: OnArmEvent
 ) -> tuple[list[TrainedArm], PolicyEval]:
+    """Train and evaluate both arms, and evaluate the base, in the worker processes."""
     names = [*ARMS, BASE_FOLDER]
     for name in names:
         _make_folder(folder / name)
@@ -142,10 +137,11 @@ def train_and_evaluate(
 def force_all_budgets(
     workers: WorkerPool, plan: DemoPlan, folder: Path, on_event: OnArmEvent
 ) -> tuple[ForcedThinking, ...]:
+    """Evaluate the plain arm at every thinking budget, in the worker processes."""
     place = _make_folder(folder / FORCED_FOLDER)
     calls = [
         WorkerCall(force_thinking, (plan, folder / "plain", place / f"{tokens}.json", tokens))
-        for tokens in sorted(plan.budgets, reverse=True)  # the longest first, so that none is waited for at the end
+        for tokens in sorted(plan.budgets, reverse=True)  # longest first: none is left to wait for at the end
     ]
     return tuple(workers.run(calls, lambda _, event: on_event(FORCED_FOLDER, event))[::-1])
 
@@ -161,6 +157,7 @@ def _make_folder(folder: Path) -> Path:
 def collect_results(
     spec: DemoSpec, arms: list[TrainedArm], base: PolicyEval, forced: tuple[ForcedThinking, ...], seconds: float
 ) -> DemoResults:
+    """Put everything that was measured into one record."""
     plan, (plain, protected) = spec.plan, arms
     return DemoResults(
         version=spec.version,
@@ -184,9 +181,9 @@ def collect_results(
 
 @contextmanager
 def _running_clock(path: Path) -> Iterator[Callable[[], float]]:
-    """Yield a clock that counts the seconds of all attempts; those of this one are kept also when it breaks."""
+    """Yield a clock that adds up the seconds of all attempts, failed ones included."""
     began, before = time.monotonic(), 0.0
-    with suppress(OSError, ValueError):  # none before, or not ours: then this one counts alone
+    with suppress(OSError, ValueError):  # no earlier attempt, or not our file
         before = float(path.read_text(encoding="utf-8"))
     try:
         yield lambda: before + time.monotonic() - began
@@ -196,9 +193,9 @@ def _running_clock(path: Path) -> Iterator[Callable[[], float]]:
 
 
 POLICY_EVAL_FILE, COMPARISON_FILE, TRAINING_LOG_FILE = "measured.json", "both_ways.json", "training.json"
-"""In the folder of an arm, beside what training leaves there."""
+"""Files in the folder of an arm, next to what training leaves there."""
 DONE_STAGE = "done"
-"""The last stage of all."""
+"""Name of the final stage."""
 
 
 @dataclass(frozen=True)
@@ -206,50 +203,55 @@ class StepTaken:
     """An arm has taken an optimizer step."""
 
     step: int
-    """Which."""
+    """Number of the step."""
     reward: float
-    """Share of right replies in it."""
+    """Share of right replies."""
     entropy: float
-    """Of its tokens, in nats."""
+    """Mean entropy of its tokens, in nats."""
 
 
 @dataclass(frozen=True)
 class StageStarted:
-    """A call has come to another part of its work."""
+    """A call has started another part of its work."""
 
     stage: str
-    """What is done now."""
+    """What it is doing now."""
 
 
 @dataclass(frozen=True)
 class TrainedArm:
-    """What an arm's call brings home."""
+    """Result of training and evaluating an arm."""
 
     arm: EvaluatedArm
-    """Measured on held-out problems."""
+    """Its evaluation on held-out problems."""
     training: TrainingLog
     """How its training went."""
 
 
 def train_arm(on_event: OnEvent, plan: DemoPlan, name: ArmName, folder: Path, base: Path | None) -> TrainedArm:
-    """Train an arm, measure it as it is, and let it answer both ways."""
+    """Train an arm, evaluate it, and let it answer by one long thought and by vote."""
     from breadth.lab.evaluation.training_log import read_training_log
     from breadth.lab.grpo import RUN_FOLDER, train_grpo
 
     use_one_thread()
     on_event(StageStarted("training"))
-    reasoner = train_grpo(plan.grpo_run(name), folder, base, lambda step, logs: on_event(_step(step, logs)))
+    reasoner = train_grpo(
+        plan.grpo_run(name),
+        folder,
+        base,
+        lambda step, logs: on_event(StepTaken(step, float(logs["reward"]), float(logs.get("entropy", math.nan)))),
+    )
     training = records.load_or_make(
         TrainingLog, folder / TRAINING_LOG_FILE, lambda: read_training_log(folder / RUN_FOLDER, grammar=True)
     )
     measured = _load_or_evaluate(on_event, plan, reasoner, folder / POLICY_EVAL_FILE)
-    both_ways = _load_or_answer(on_event, plan, reasoner, folder / COMPARISON_FILE)
+    answers = _load_or_answer(on_event, plan, reasoner, folder / COMPARISON_FILE)
     on_event(StageStarted(DONE_STAGE))
-    return TrainedArm(EvaluatedArm(measured, both_ways), training)
+    return TrainedArm(EvaluatedArm(measured, answers), training)
 
 
 def answer_at_budget(plan: DemoPlan, folder: Path) -> ExtendedVsParallel:
-    """Let the arm trained in a folder answer both ways at a plan's thinking tokens, and keep that in a file."""
+    """Let the arm in a folder answer by long thought and by vote at the plan's budget, and keep that in a file."""
     from breadth.lab.grpo import POLICY_FOLDER
     from breadth.lab.model.reasoner import load_reasoner
 
@@ -259,7 +261,7 @@ def answer_at_budget(plan: DemoPlan, folder: Path) -> ExtendedVsParallel:
 
 
 def measure_base(on_event: OnEvent, plan: DemoPlan, folder: Path, base: Path | None) -> PolicyEval:
-    """Measure the base as it is."""
+    """Evaluate the base."""
     from breadth.lab.model.reasoner import load_reasoner
 
     use_one_thread()
@@ -269,7 +271,7 @@ def measure_base(on_event: OnEvent, plan: DemoPlan, folder: Path, base: Path | N
 
 
 def force_thinking(on_event: OnEvent, plan: DemoPlan, folder: Path, path: Path, tokens: int) -> ForcedThinking:
-    """Measure the reasoner trained in a folder with thinking of exactly so many tokens, and keep that in a file."""
+    """Evaluate the arm in a folder with exactly so many thinking tokens, and keep that in a file."""
     if path.exists():
         return records.read_record(ForcedThinking, path)
     from breadth.lab.evaluation.evaluate import PLAIN_SAMPLING, evaluate
@@ -294,7 +296,7 @@ def force_thinking(on_event: OnEvent, plan: DemoPlan, folder: Path, path: Path, 
 
 
 def _load_or_evaluate(on_event: OnEvent, plan: DemoPlan, reasoner: Reasoner, path: Path) -> PolicyEval:
-    def look() -> PolicyEval:
+    def make() -> PolicyEval:
         from breadth.lab.evaluation.evaluate import evaluate, summarize_evaluation
 
         on_event(StageStarted(f"{plan.samples} replies to each of {plan.problems} held-out problems"))
@@ -302,7 +304,7 @@ def _load_or_evaluate(on_event: OnEvent, plan: DemoPlan, reasoner: Reasoner, pat
             evaluate(reasoner, plan_problems(plan, reasoner), plan.samples, seed=plan.seed), plan.ks
         )
 
-    return records.load_or_make(PolicyEval, path, look)
+    return records.load_or_make(PolicyEval, path, make)
 
 
 def _load_or_answer(on_event: OnEvent, plan: DemoPlan, reasoner: Reasoner, path: Path) -> ExtendedVsParallel:
@@ -324,11 +326,8 @@ def plan_problems(plan: DemoPlan, reasoner: Reasoner) -> list[Problem]:
     return draw_tasks(plan.skipped + plan.problems, reasoner.teacher.facts.prime, plan.level)[plan.skipped :]
 
 
-def _step(step: int, logs: Mapping[str, float]) -> StepTaken:
-    return StepTaken(step, float(logs["reward"]), float(logs.get("entropy", math.nan)))
-
-
 def use_one_thread() -> None:
+    """Keep torch to one thread: the processes share the cores."""
     import torch
 
     torch.set_num_threads(1)

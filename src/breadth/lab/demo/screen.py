@@ -1,4 +1,4 @@
-"""What is seen while a demo runs: curves that move in a terminal, a line now and then elsewhere."""
+"""What a demo shows while it runs: live curves in a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from breadth.report.style import TERMINAL_COLORS, line_style, line_symbol
 from breadth.report.terminal import Pen, plot
 
 SIDE_BY_SIDE_COLUMNS = 76
-"""Columns from which both charts stand side by side."""
+"""Terminal columns from which both charts fit side by side."""
 MAX_CHART_LINES, MIN_CHART_LINES = 10, 4
-"""Lines of a chart: no more than are needed to see a shape, no fewer than show one."""
+"""Lines of a chart: enough to show a shape, and no more."""
 OTHER_LINES = 10
-"""Lines of the screen beside the charts: headings, axes, what is going on."""
+"""Lines of the screen that are not charts: titles, axes, status."""
 PROGRESS_LINES = 8
-"""Steps are told of about so many times where there is no terminal."""
+"""Progress lines printed per arm where there is no terminal, about."""
 DISPLAY_NAMES = {"plain": "plain GRPO", "protected": "protected", "base": "base", "forced": "forced thinking"}
-"""Who speaks -> what a reader calls it."""
+"""Source of an event -> its name for the reader."""
 
 
 class DemoScreen:
-    """Shows what is heard; a context manager."""
+    """Shows the events of a demo; a context manager."""
 
     def __init__(self, console: Console, plan: DemoPlan) -> None:
         self.console, self.plan = console, plan
         self.steps: dict[str, list[StepTaken]] = {arm: [] for arm in ARMS}
-        """What each arm has told so far."""
+        """Steps of each arm so far."""
         self.stages: dict[str, str] = {}
-        """What each call does now."""
+        """What each call is doing now."""
         self._began = time.monotonic()
         self._live = (
             Live(console=console, get_renderable=self.render, refresh_per_second=4, transient=True)
@@ -56,19 +56,19 @@ class DemoScreen:
         if self._live is not None:
             self._live.stop()
 
-    def on_event(self, who: str, event: Any) -> None:
-        """Take an event in."""
+    def on_event(self, source: str, event: Any) -> None:
+        """Record and show an event."""
         if isinstance(event, StepTaken):
-            self.steps[who].append(event)
+            self.steps[source].append(event)
             if event.step % max(1, self.plan.steps // PROGRESS_LINES) == 0 or event.step == self.plan.steps:
-                self._print(f"{DISPLAY_NAMES[who]}: {describe_step(event, self.plan.steps)}")
+                self._print(f"{DISPLAY_NAMES[source]}: {describe_step(event, self.plan.steps)}")
         elif isinstance(event, StageStarted):
-            self.stages[who] = event.stage
-            self._print(f"{DISPLAY_NAMES[who]}: {event.stage}")
+            self.stages[source] = event.stage
+            self._print(f"{DISPLAY_NAMES[source]}: {event.stage}")
 
     def render(self) -> RenderableType:
-        """Draw the charts and what is going on."""
-        pen = Pen.of(self.console)
+        """Draw the charts and the status."""
+        pen = Pen.for_console(self.console)
         return Group(*self._charts(pen), Text(), *self._status(pen))
 
     def _print(self, sentence: str) -> None:
@@ -80,7 +80,7 @@ class DemoScreen:
         room = (self.console.height - OTHER_LINES) // (1 if wide else 2)
         height = min(MAX_CHART_LINES, max(MIN_CHART_LINES, room))
         part = Pen((pen.width - 3) // 2 if wide else pen.width, pen.ascii_only)
-        charts = [Group(*_chart(curve, part, height)) for curve in self._curves()]
+        charts = [Group(part.words(curve.title, "bold"), *plot(curve, part, height)) for curve in self._curves()]
         if not wide:
             return list(charts)
         grid = Grid.grid(padding=(0, 3, 0, 0))
@@ -102,7 +102,7 @@ class DemoScreen:
         ]
 
     def _status(self, pen: Pen) -> list[Text]:
-        """Say of each call what it does, the arms under the marks of their lines."""
+        """Return a status line for each call; arms carry the symbols of their curves."""
         rows = []
         for place, (name, stage) in enumerate(
             (name, self.stages[name]) for name in DISPLAY_NAMES if name in self.stages
@@ -123,7 +123,7 @@ class DemoScreen:
         return [
             *rows,
             Text(
-                f"  {elapsed:.0f} s; Ctrl-C stops, and the same command goes on",
+                f"  {elapsed:.0f} s; Ctrl-C stops; the same command resumes",
                 "dim",
                 overflow="ellipsis",
                 no_wrap=True,
@@ -131,9 +131,6 @@ class DemoScreen:
         ]
 
 
-def _chart(curve: Curve, pen: Pen, height: int) -> list[Text]:
-    return [pen.words(curve.title, "bold"), *plot(curve, pen, height)]
-
-
 def describe_step(event: StepTaken, steps: int) -> str:
+    """Describe a step in one line."""
     return f"step {event.step} of {steps}, entropy {event.entropy:.2f} nats, {event.reward:.0%} right"

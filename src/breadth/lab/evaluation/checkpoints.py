@@ -1,4 +1,7 @@
-"""The work of most trials: a course is run, its policy is looked at on the way and at its end, on problems held out."""
+"""GRPO trials with checkpoint evaluations, on held-out problems and on a validation set.
+
+The validation problems are neither trained on nor held out: choices between runs may be made on nothing else.
+"""
 
 from __future__ import annotations
 
@@ -31,35 +34,35 @@ if TYPE_CHECKING:
 
 
 REPLIES_PER_UNIT = 400
-"""Replies drawn in the time of an optimizer step, about."""
+"""Replies sampled in the time of one optimizer step, roughly."""
 GRPO_WORK, BASE_EVAL_WORK = (
     "breadth.lab.evaluation.checkpoints:run_grpo",
     "breadth.lab.evaluation.checkpoints:evaluate_base",
 )
 OnUnits = Callable[[int], None]
-"""Told how many units of a trial's work are done."""
+"""Called with the units of a trial's work that are done."""
 
 
 @dataclass(frozen=True)
 class CheckpointEvalPlan:
-    """How policies are measured."""
+    """How policies are evaluated."""
 
     problems: int = 200
-    """Problems held out that each look asks, of the courses' level."""
+    """Held-out problems of the final evaluation and of the base's."""
     samples: int = 64
-    """Replies to each, of the last look and of that at the base."""
+    """Replies to each of these."""
     intermediate_problems: int = 100
-    """Problems of the looks on the way."""
+    """Held-out problems of the evaluations along the way."""
     intermediate_samples: int = 16
     """Replies to each of these."""
     validation_problems: int = 128
-    """Problems neither trained on nor held out that the policy answers at the end, for choices."""
+    """Validation problems, neither trained on nor held out, that the final policy answers."""
     validation_samples: int = 16
     """Replies to each of these."""
     every: int = 20
-    """Optimizer steps between looks."""
+    """Optimizer steps between evaluations."""
     level: str = "medium"
-    """How long the problems are."""
+    """Level of the problems."""
 
     def __post_init__(self) -> None:
         for field in (
@@ -75,33 +78,33 @@ class CheckpointEvalPlan:
 
     @property
     def units(self) -> int:
-        """Work of the last look, and of that beside it."""
+        """Work of the final evaluation and of that on the validation set."""
         return ceil(
             (self.problems * self.samples + self.validation_problems * self.validation_samples) / REPLIES_PER_UNIT
         )
 
     @property
     def intermediate_units(self) -> int:
-        """Work of one on the way."""
+        """Work of an evaluation along the way."""
         return ceil(self.intermediate_problems * self.intermediate_samples / REPLIES_PER_UNIT)
 
 
 def grpo_trial(name: str, run: GrpoRun, plan: CheckpointEvalPlan, setup: ExperimentSetup) -> ExperimentTrial:
-    """Return the trial of a course."""
+    """Return the trial of a GRPO run."""
     between = (run.steps - 1) // plan.every
     config = {"weights": setup.weights, "grpo_run": settings.to_table(run), "eval_plan": settings.to_table(plan)}
     return ExperimentTrial(name, GRPO_WORK, config, run.steps + between * plan.intermediate_units + plan.units)
 
 
 def base_eval_trial(plan: CheckpointEvalPlan, setup: ExperimentSetup) -> ExperimentTrial:
-    """Return the trial that looks at the base alone, as the last look of a course looks at its policy."""
+    """Return the trial that evaluates the base as a final policy is evaluated."""
     return ExperimentTrial(
         "base", BASE_EVAL_WORK, {"weights": setup.weights, "eval_plan": settings.to_table(plan)}, plan.units
     )
 
 
 def run_grpo(config: Mapping[str, Any], folder: Path, base: Path | None, on_units: OnUnits) -> dict[str, Any]:
-    """Run a course and return what every look found, and how it went on the problems it trained on."""
+    """Run GRPO and return every evaluation, the training log and the numbers on the validation set."""
     from breadth.lab.evaluation.training_log import read_training_log
     from breadth.lab.grpo import POLICY_FOLDER, RUN_FOLDER, GrpoRun, train_with_checkpoints
     from breadth.lab.model.reasoner import load_reasoner
@@ -131,7 +134,7 @@ def run_grpo(config: Mapping[str, Any], folder: Path, base: Path | None, on_unit
 
 
 def evaluate_base(config: Mapping[str, Any], folder: Path, base: Path | None, on_units: OnUnits) -> dict[str, Any]:
-    """Look at the base."""
+    """Evaluate the base."""
     from breadth.lab.model.reasoner import load_reasoner
 
     plan = settings.from_table(CheckpointEvalPlan, config["eval_plan"])
@@ -143,14 +146,12 @@ def evaluate_base(config: Mapping[str, Any], folder: Path, base: Path | None, on
 def evaluate_checkpoint(
     reasoner: Reasoner, plan: CheckpointEvalPlan, step: int, seed: int, *, last: bool, run: Path
 ) -> dict[str, Any]:
-    """Look at a policy once; the replies go to its run folder too."""
+    """Evaluate a policy; the replies go to its run folder too."""
     from breadth.lab.evaluation.evaluate import evaluate, write_evaluation
     from breadth.lab.task.problems import draw_tasks
 
     level: Level = plan.level  # type: ignore[assignment]  # checked where problems are drawn
-    count, samples = (
-        (plan.problems, plan.samples) if last else (plan.intermediate_problems, plan.intermediate_samples)
-    )
+    count, samples = (plan.problems, plan.samples) if last else (plan.intermediate_problems, plan.intermediate_samples)
     evaluation = evaluate(reasoner, draw_tasks(count, reasoner.teacher.facts.prime, level), samples, seed=seed)
     write_evaluation(evaluation, run, step)
     return summarize_checkpoint(evaluation, step).to_row()
@@ -158,7 +159,7 @@ def evaluate_checkpoint(
 
 @dataclass(frozen=True)
 class CheckpointEval:
-    """One policy on some problems, as many replies to each."""
+    """One policy on some held-out problems, equally many replies to each."""
 
     step: int
     """Optimizer steps it has been trained for; 0 is the base."""
@@ -205,12 +206,12 @@ class CheckpointEval:
         return majority_at_k_by_problem(self.table, self.right, k)
 
     def distinct_answers(self, draws: int) -> FloatArray:
-        """Return the different answers to expect in so many replies to each problem."""
+        """Return the expected number of different answers among so many replies to each problem."""
         return np.asarray(count_answers(self._owners, self.table.ravel()).expected_distinct(draws), np.float64)
 
     @property
     def to_arm_samples(self) -> ArmSamples:
-        """The same as an arm of the transfer gap."""
+        """The answers as the transfer gap takes them."""
         return ArmSamples(self._owners, self.table.ravel(), self.right.ravel())
 
     def to_row(self) -> dict[str, Any]:
@@ -219,7 +220,7 @@ class CheckpointEval:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> CheckpointEval:
-        """Read what `to_row` gave; a number that was none is NaN again."""
+        """Read what `to_row` returned; null becomes NaN again."""
         numbers = {
             name: float("nan") if row[name] is None else row[name] for name in ("entropy", "planning", "execution")
         }
@@ -231,7 +232,7 @@ class CheckpointEval:
 
 
 def summarize_checkpoint(evaluation: Evaluation, step: int) -> CheckpointEval:
-    """Keep what matters of an evaluation."""
+    """Keep what matters of an evaluation, small enough to store."""
     return CheckpointEval(
         step,
         [problem.answer(evaluation.prime) for problem in evaluation.problems],
@@ -253,14 +254,14 @@ ProblemScores = Callable[[CheckpointEval], FloatArray]
 
 @dataclass(frozen=True)
 class ArmEvals:
-    """The looks at one arm."""
+    """The evaluations of one arm."""
 
     evals: Mapping[int, Sequence[CheckpointEval]]
-    """Seed -> its looks, the last one at the end of the course."""
+    """Seed -> its evaluations, the last one of the final policy."""
 
     @cached_property
     def last(self) -> dict[int, CheckpointEval]:
-        """Seed -> the look at its end."""
+        """Seed -> the evaluation of its final policy."""
         return {seed: max(plan, key=lambda checkpoint: checkpoint.step) for seed, plan in self.evals.items()}
 
     def seed_interval(self, measure: ProblemScores, bounds: Bounds = UNIT_RANGE) -> Interval:
@@ -272,7 +273,7 @@ class ArmEvals:
         return mean_interval(np.mean([measure(checkpoint) for checkpoint in self.last.values()], axis=0), bounds=bounds)
 
     def scalar_interval(self, of: Callable[[CheckpointEval], float], bounds: Bounds) -> Interval:
-        """Return a number that a look has no value for each problem of, with the interval over seeds; NaN where a look has none."""
+        """Return a number that each evaluation has once, with the interval over seeds; NaN where one has none."""
         values = np.array([of(checkpoint) for checkpoint in self.last.values()])
         return (
             seed_interval(values, bounds=bounds)
@@ -281,11 +282,11 @@ class ArmEvals:
         )
 
     def pair_with(self, other: ArmEvals) -> list[tuple[CheckpointEval, CheckpointEval]]:
-        """Return the last looks of both arms at each seed that both have."""
+        """Return the final evaluations of both arms at each seed that both have."""
         return [(checkpoint, other.last[seed]) for seed, checkpoint in self.last.items() if seed in other.last]
 
     def gain_over_seeds(self, other: ArmEvals, measure: ProblemScores) -> Interval | None:
-        """Return how much more it is than in the other arm, paired by seed, with the interval over seeds; None without a common seed."""
+        """Return the gain over another arm, paired by seed, with its interval over seeds; None without common seeds."""
         gains = [float(np.mean(measure(own) - measure(their))) for own, their in self.pair_with(other)]
         return seed_interval(gains, bounds=(-1.0, 1.0)) if gains else None
 
@@ -296,7 +297,7 @@ class ArmEvals:
 
 
 def evals_by_arm(done: Sequence[FinishedTrial]) -> dict[str, ArmEvals]:
-    """Sort what trials called ``arm/seed-N`` found by arm and seed."""
+    """Sort the evaluations of trials called ``arm/seed-N`` by arm and seed."""
     found: dict[str, dict[int, list[CheckpointEval]]] = {}
     for trial in done:
         arm, _, seed = trial.trial.name.partition("/seed-")
@@ -306,10 +307,8 @@ def evals_by_arm(done: Sequence[FinishedTrial]) -> dict[str, ArmEvals]:
 
 
 def evaluate_on_validation(reasoner: Reasoner, run: GrpoRun, problems: int, replies: int) -> dict[str, float]:
-    """Return score, vote and coverage; as many replies vote as fit into the tokens of the corners, by their mean length."""
-    found = evaluate(
-        reasoner, run.validation_problems(problems, reasoner.teacher.facts.prime), replies, seed=run.seed
-    )
+    """Return pass@1, vote and coverage; as many replies vote as fit the token budget of the corners on average."""
+    found = evaluate(reasoner, run.validation_problems(problems, reasoner.teacher.facts.prime), replies, seed=run.seed)
     tokens = float(found.tokens.mean())
     votes = min(replies, max(1, int(FULL_DEMO.thinking / tokens)))
     passed, covered = (found.pass_at(k).value for k in (1, replies))
@@ -324,11 +323,11 @@ def evaluate_on_validation(reasoner: Reasoner, run: GrpoRun, problems: int, repl
 VALIDATION_PASS_1, VALIDATION_VOTE, VALIDATION_COVERAGE, VALIDATION_TOKENS = "passed", "voted", "covered", "tokens"
 """pass@1, a vote for the tokens of the corners, pass@k at all replies, tokens of a reply."""
 ValidatedResult = Mapping[str, Any]
-"""The result of a trial that was judged beside."""
+"""Result of a trial that was evaluated on the validation set."""
 
 
 def validation_interval(trials: Sequence[ValidatedResult], what: str) -> Interval:
-    """Return one of the numbers over seeds."""
+    """Return one of the numbers, with its interval over seeds."""
     return seed_interval(
         [result["validation"][what] for result in trials],
         bounds=(0.0, float("inf") if what == VALIDATION_TOKENS else 1.0),
@@ -336,16 +335,14 @@ def validation_interval(trials: Sequence[ValidatedResult], what: str) -> Interva
 
 
 def validation_table(head: str, courses: Mapping[str, Sequence[ValidatedResult]], replies: int, note: str) -> Table:
-    """Return a row a course; ``replies`` are those to each problem."""
+    """Return one row per run; ``replies`` is the number per problem."""
     columns = {
         VALIDATION_PASS_1: "pass@1",
         VALIDATION_VOTE: f"vote for {FULL_DEMO.thinking} tokens",
         VALIDATION_COVERAGE: f"pass@{replies}",
-        VALIDATION_TOKENS: "tokens of a reply",
+        VALIDATION_TOKENS: "tokens per reply",
     }
     rows: list[list[Cell]] = [
         [name, *(validation_interval(trials, what) for what in columns)] for name, trials in courses.items()
     ]
-    return Table(
-        "Beside the problems trained on, at the end", [Column(head), *map(Column, columns.values())], rows, note
-    )
+    return Table("On validation problems, at the end", [Column(head), *map(Column, columns.values())], rows, note)

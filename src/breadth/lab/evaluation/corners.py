@@ -1,4 +1,7 @@
-"""The four corners: plain and protected training, one long thought and a vote at equal tokens, and what each remedy is worth."""
+"""The four corners: plain and protected training, one long thought and a vote at equal tokens.
+
+Here are the two-by-two table, what each remedy is worth in it, and the claims it is expected to show.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class Corner:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What an arm's replies hold, whatever is made of them."""
+    """pass@k and majority of an arm's replies."""
 
     pass_1: Interval
     """Chance that one reply is right."""
@@ -68,13 +71,13 @@ class PairedEffect:
     value: Interval
     """With its interval over problems, each compared with itself."""
     p_value: float
-    """Chance of a difference at least as large if the signs of problems were tossed."""
+    """Probability of a difference at least as large if the signs of the problems were random."""
     over_seeds: Interval | None = None
     """The same over seeds of training, where there are several: Student's t over their means."""
 
     @property
-    def reported(self) -> Interval:
-        """The interval to quote: over seeds where there are several, for these vary more."""
+    def main_interval(self) -> Interval:
+        """The interval to report: over seeds if there are several, as they vary more."""
         return self.value if self.over_seeds is None else self.over_seeds
 
     @property
@@ -85,7 +88,7 @@ class PairedEffect:
 
 @dataclass(frozen=True)
 class Corners:
-    """The two by two table with its margins."""
+    """The two-by-two table with its effects."""
 
     problems: int
     """Problems asked."""
@@ -112,19 +115,19 @@ class Corners:
     protected: Coverage
     """Replies of the protected arm."""
     vote_when_plain: PairedEffect
-    """Vote less long thought, after plain training."""
+    """Vote minus long thought, after plain training."""
     vote_when_protected: PairedEffect
-    """Vote less long thought, after protected training."""
+    """Vote minus long thought, after protected training."""
     protection_when_extended: PairedEffect
-    """Protected less plain, by one long thought."""
+    """Protected minus plain, by one long thought."""
     protection_when_parallel: PairedEffect
-    """Protected less plain, by vote."""
+    """Protected minus plain, by vote."""
     interaction: PairedEffect
     """How much more the vote gains after protected than after plain training."""
     pass_k_kept: PairedEffect
-    """pass@k of the protected less that of the plain arm."""
+    """pass@k of the protected minus that of the plain arm."""
     pass_1_change: PairedEffect
-    """pass@1 of the protected less that of the plain arm."""
+    """pass@1 of the protected minus that of the plain arm."""
 
 
 def compare_corners(plain: Sequence[EvaluatedArm], protected: Sequence[EvaluatedArm], *, k: int, votes: int) -> Corners:
@@ -156,6 +159,7 @@ def compare_corners(plain: Sequence[EvaluatedArm], protected: Sequence[Evaluated
 
 
 def check_comparable(plain: Sequence[EvaluatedArm], protected: Sequence[EvaluatedArm]) -> None:
+    """Refuse arms of different seeds, problems, repeats or budgets."""
     if not plain or len(plain) != len(protected):
         raise MeasureError(
             f"There are {len(plain)} plain and {len(protected)} protected reasoners.",
@@ -215,7 +219,7 @@ def _coverage(arms: Sequence[EvaluatedArm], k: int, votes: int) -> Coverage:
 
 
 def compare_by_seed(first: FloatArray, second: FloatArray) -> PairedEffect:
-    """Compare two tables of [seeds, problems]: problem by problem over the mean of seeds, and seed by seed over the mean of problems."""
+    """Compare two tables of [seeds, problems], paired by problem (mean over seeds) and by seed (mean over problems)."""
     paired = paired_difference(first.mean(0), second.mean(0))
     return PairedEffect(
         paired.difference, paired.p_value, seed_interval((first - second).mean(1)) if len(first) > 1 else None
@@ -223,7 +227,7 @@ def compare_by_seed(first: FloatArray, second: FloatArray) -> PairedEffect:
 
 
 MAX_ENTROPY_LEFT = 0.5
-"""Share of the base's entropy that plain training is said to leave less than."""
+"""Plain training is claimed to leave less than this share of the base's entropy."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +243,7 @@ class BaseAndArms:
 
 
 def policies_table(found: BaseAndArms, k: int, votes: int) -> Table:
-    """Return what the base and both arms know and how broad they are."""
+    """Return scores, entropies and tokens of the base and both arms."""
     rows: list[list[Cell]] = [["base", *_policy_numbers(found.base, k, votes)]]
     for name, arms in (("plain GRPO", found.plain), ("protected", found.protected)):
         by_seed = [[number.value for number in _policy_numbers(arm.policy, k, votes)] for arm in arms]
@@ -263,7 +267,7 @@ def policies_table(found: BaseAndArms, k: int, votes: int) -> Table:
 
 
 def claims_table(found: BaseAndArms, table: Corners) -> Table:
-    """Return every claim with its number and whether it shows."""
+    """Return every claim with its number and verdict."""
     rows: list[list[Cell]] = [
         [what, number, "shows" if shows else "does not show"] for what, number, shows in list_claims(found, table)
     ]
@@ -271,12 +275,12 @@ def claims_table(found: BaseAndArms, table: Corners) -> Table:
         "What should show",
         [Column("claim"), Column("difference"), Column("verdict")],
         rows,
-        "A claim shows when its interval over problems and its interval over seeds (Student's t, which stands here)"
-        " both leave out zero.",
+        "A claim shows when its intervals over problems and over seeds (Student's t, printed here) both exclude zero.",
     )
 
 
 def list_claims(found: BaseAndArms, table: Corners) -> Iterator[tuple[str, Interval, bool]]:
+    """Yield each claim with its number and whether it shows."""
     k = table.k
     ratios = [arm.policy.entropy.value / found.base.entropy.value for arm in found.plain]
     left = seed_interval(ratios, bounds=(0.0, np.inf))
@@ -294,11 +298,11 @@ def list_claims(found: BaseAndArms, table: Corners) -> Iterator[tuple[str, Inter
 
 
 def _above(what: str, effect: PairedEffect) -> tuple[str, Interval, bool]:
-    return what, effect.reported, effect.is_significant and effect.value.value > 0
+    return what, effect.main_interval, effect.is_significant and effect.value.value > 0
 
 
 def _below(what: str, effect: PairedEffect) -> tuple[str, Interval, bool]:
-    return what, effect.reported, effect.is_significant and effect.value.value < 0
+    return what, effect.main_interval, effect.is_significant and effect.value.value < 0
 
 
 def change_from_base(arms: Sequence[EvaluatedArm], base: PolicyEval, k: int) -> PairedEffect:
@@ -307,6 +311,6 @@ def change_from_base(arms: Sequence[EvaluatedArm], base: PolicyEval, k: int) -> 
     return compare_by_seed(after, np.broadcast_to(np.array(base.scores_at(k).pass_at_k), after.shape))
 
 
-def _policy_numbers(one: PolicyEval, k: int, votes: int) -> list[Interval]:
-    rates = [one.scores_at(1).pass_rate, one.scores_at(votes).majority_rate, one.scores_at(k).pass_rate]
-    return [*rates, one.entropy, one.planning, one.execution, one.tokens]
+def _policy_numbers(policy: PolicyEval, k: int, votes: int) -> list[Interval]:
+    rates = [policy.scores_at(1).pass_rate, policy.scores_at(votes).majority_rate, policy.scores_at(k).pass_rate]
+    return [*rates, policy.entropy, policy.planning, policy.execution, policy.tokens]

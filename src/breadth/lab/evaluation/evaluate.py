@@ -1,4 +1,7 @@
-"""Measures a reasoner on problems: draws each many times and takes every reply apart."""
+"""Evaluates a reasoner: samples many replies per problem, parses them, and sums the numbers up.
+
+The replies can be written to a run folder, as the rollouts of a step on held-out problems.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +42,13 @@ class Evaluation:
     """Replies of one reasoner to several problems, as many to each."""
 
     problems: tuple[Problem, ...]
-    """What was asked."""
+    """The problems."""
     prime: int
-    """Modulo what."""
+    """Modulus of the task."""
     completions: tuple[tuple[Completion, ...], ...]
     """The replies to each."""
     traces: tuple[tuple[ReplyTrace, ...], ...]
-    """The same taken apart."""
+    """The same, parsed."""
 
     @property
     def samples(self) -> int:
@@ -68,9 +71,9 @@ class Evaluation:
         return np.array([[-1 if trace.answer is None else trace.answer for trace in traces] for traces in self.traces])
 
     def stated_answers(self) -> IntArray:
-        """Return what stands behind the thinking of each reply, whatever the thinking looks like; -1 where no number does, or it was cut.
+        """Return the number after the thinking of each reply, however malformed; -1 if there is none or it was cut.
 
-        So a client reads a reply, who does not know the grammar.
+        This is how a client reads a reply without knowing the grammar.
         """
         words = vocabulary_words(self.prime)
         return np.array(
@@ -180,7 +183,7 @@ def evaluate(
     sampling: Sampling = PLAIN_SAMPLING,
     min_thinking: int = 0,
 ) -> Evaluation:
-    """Draw so many replies to each problem and take them apart; thinking may be forced to be longer."""
+    """Sample so many replies per problem and parse them; ``min_thinking`` forces longer thinking."""
     if not problems or samples < 1:
         raise MeasureError(
             f"{samples} replies to {len(problems)} problems are asked for.",
@@ -206,7 +209,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class ScoresAtK:
-    """What k replies to a problem are worth, problem by problem."""
+    """pass@k and maj@k, problem by problem."""
 
     k: int
     """How many."""
@@ -304,7 +307,7 @@ def summarize_evaluation(evaluation: Evaluation, ks: tuple[int, ...]) -> PolicyE
 
 
 def write_evaluation(evaluation: Evaluation, run: Path, step: int) -> None:
-    """Write the replies; those of a step that has some already are left as they are, for the same seed draws the same."""
+    """Write the replies, unless the step has some already: the same seed samples the same."""
     if has_evaluation(run, step):
         return
     words, writer = vocabulary_words(evaluation.prime), RunWriter(run)

@@ -1,4 +1,4 @@
-"""One policy answers the same questions both ways at equal tokens: one long thought, and independent ones that vote."""
+"""One policy answers the same prompts at equal tokens by one long thought, and by a vote over independent replies."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from breadth.runtime.sampler import Sampler
 from breadth.runtime.solve_context import gather_or_cancel
 
 MAX_CONCURRENT = 128
-"""Problems being answered at one time: enough to fill the batches, few enough for little memory."""
+"""Problems answered concurrently: enough to fill the batches, few enough for little memory."""
 ROUTES_ANSWER_TOKENS = 8
 """Tokens kept for the answer behind forced thinking; it takes two."""
 ROUTES_THINKING = Thinking(open=OPEN, close=CLOSE, cue=f" {AGAIN}", final="")
-"""How the reasoner marks its thinking; one more attempt is what it says itself where it goes on."""
+"""How the reasoner marks its thinking; ``again`` is its own word for one more attempt."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class FinalAnswers:
 
 @dataclass(frozen=True)
 class ExtendedVsParallel:
-    """The same problems answered both ways."""
+    """The same problems answered by one long thought and by vote."""
 
     thinking: int
     """Thinking tokens that were forced."""
@@ -76,32 +76,32 @@ class ExtendedVsParallel:
 
 @dataclass(frozen=True)
 class GradedPrompt:
-    """What is asked, of whatever model."""
+    """A prompt with its right answer, for any model."""
 
     prompt: str
     """The text that is continued."""
     answer: str
     """The right answer."""
     thinking: Thinking
-    """How thinking is marked in the reply, and what makes it go on."""
+    """How thinking is marked in the reply, and what makes it continue."""
 
 
 @dataclass(frozen=True)
 class AnswerPlan:
-    """How questions are answered."""
+    """How prompts are answered."""
 
     thinking: int
     """Tokens of the long thought: exactly so many."""
     repeats: int = 4
     """Answers to each question, each way."""
     seed: int = 0
-    """Of every draw."""
+    """Seed of all sampling."""
     sampling: Sampling = PLAIN_SAMPLING
     """How the replies that vote are drawn."""
     answer_tokens: int = ROUTES_ANSWER_TOKENS
     """Tokens kept for the answer behind the long thought."""
     reading: Reading = Reading("whole")
-    """Where the answer stands in a reply, behind its thinking."""
+    """How to read the answer in a reply, after its thinking."""
 
     def __post_init__(self) -> None:
         require(self, "thinking", self.thinking >= 1, "1 or more tokens")
@@ -134,7 +134,7 @@ class AnswerPlan:
 def answer_extended_and_parallel(
     reasoner: Reasoner, problems: Sequence[Problem], *, thinking: int, repeats: int = 4, seed: int = 0
 ) -> ExtendedVsParallel:
-    """Let the reasoner answer problems both ways; an end of thinking before the budget becomes one more attempt."""
+    """Let the reasoner answer problems by both modes; thinking that ends before the budget starts one more attempt."""
     prime = reasoner.teacher.facts.prime
     questions = [GradedPrompt(problem.text, str(problem.answer(prime)), ROUTES_THINKING) for problem in problems]
     return answer_prompts(lambda: ReasonerSampler(reasoner), questions, AnswerPlan(thinking, repeats, seed))
@@ -143,10 +143,10 @@ def answer_extended_and_parallel(
 def answer_prompts(
     opened: Callable[[], Sampler], questions: Sequence[GradedPrompt], ways: AnswerPlan
 ) -> ExtendedVsParallel:
-    """Answer each question several times by a thought of exactly so many tokens, then by a vote for no more than that has cost.
+    """Answer each prompt several times by a thought of an exact length, then by a vote that may cost no more.
 
-    Both go through the driver, with the sampler that is opened here and closed in the end. The long thought is budget
-    forcing: thinking that ends before the budget is made to go on, and at the budget it is cut. The vote is adaptive:
+    Both go through the driver, with a sampler that is opened and closed here. The long thought is budget forcing:
+    thinking that ends before the budget is made to continue, and at the budget it is cut. The vote is adaptive:
     independent replies one after the other, until the leading answer is unlikely to be overtaken or another reply of
     usual length no longer fits into what the long thought has used; what it does not need it saves. One after the
     other, so that nothing depends on which of several arrives first: the same seed gives the same answers.
@@ -176,7 +176,7 @@ async def _answer_all(
 async def _solve_all(
     sampler: Sampler, strategies: Sequence[Strategy], tasks: Sequence[Task], most: Sequence[int] | None
 ) -> list[SolveResult]:
-    """Solve tasks, each by its own strategy within its own budget; a draw that breaks breaks the whole, for it is no wrong answer."""
+    """Solve tasks, each by its own strategy within its own budget; a failed sample raises, as it is no wrong answer."""
     driver, places = Driver(sampler), asyncio.Semaphore(MAX_CONCURRENT)
 
     async def one(place: int, task: Task) -> SolveResult:

@@ -13,11 +13,10 @@ from breadth.measure.validate import FloatArray, as_finite
 
 
 def seed_interval(values: npt.ArrayLike, *, bounds: Bounds = UNBOUNDED, level: float = 0.95) -> Interval:
-    """Return the mean of one value a seed with Student's t interval, cut at the values the quantity cannot leave.
+    """Return the mean of one value per seed with Student's t interval, cut at the values the quantity cannot leave.
 
-    One seed tells nothing of the spread: the interval is then all the bounds allow. Misleads where the values of a few
-    seeds are far from normal; three seeds give an interval four standard errors wide to either side, and that is
-    honest.
+    One seed says nothing about the spread: the interval is then as wide as the bounds. It misleads where the values of
+    a few seeds are far from normal; with three seeds it reaches four standard errors to either side, as it should.
     """
     from scipy.special import stdtrit
 
@@ -47,7 +46,7 @@ def seed_ranks(intervals: Mapping[str, Interval]) -> dict[str, str]:
 
 
 def trailing_mean(values: Sequence[float], width: int) -> FloatArray:
-    """Return the mean of the last so many values up to each, of fewer at the beginning."""
+    """Return for each value the mean of the last ``width`` up to it, of fewer at the start."""
     totals = np.cumsum([0.0, *values])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(0, ends - width)

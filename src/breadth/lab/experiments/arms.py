@@ -1,4 +1,7 @@
-"""The arms of the remedies: each a chain, what it is called, the regime it can act in and the control it is compared with."""
+"""The arms of the remedies experiment: the chain, regime and control of each, and the choice of a pair to combine.
+
+The pair is chosen on validation problems, neither trained on nor held out, and joined into one chain.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from breadth.training.loss.reference_kl import ReferenceKL
 from breadth.training.mechanism import Mechanism, Role, Stage
 
 ON_POLICY, PLAIN = "on-policy", "plain"
-"""The two controls: plain GRPO with one update a generation and with several."""
+"""The two controls: plain GRPO with one update per generation and with several."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,10 @@ class RemedyArm:
     description: str
     """In a few words, with what differs from the published setting."""
     updates: int = 1
-    """Optimizer steps a generation."""
+    """Optimizer steps per generation."""
 
     def grpo_run(self, seed: int, **others: Any) -> GrpoRun:
-        """Return its course: as many generations in every regime, each regime at the rate that is best for its plain arm."""
+        """Return its GRPO run: the same number of generations per regime, at the learning rate best for plain."""
         regime = {} if self.updates == 1 else {"learning_rate": OFF_POLICY_LEARNING_RATE}
         run = GrpoRun(self.chain, **{**regime, **others, "updates": self.updates, "seed": seed})
         return replace(run, steps=run.steps * self.updates)
@@ -59,7 +62,7 @@ def grpo_chain(*more: Mechanism, clip: Mechanism | None = None, credit: tuple[Me
 
 SINGLE_ARMS: dict[str, RemedyArm] = {
     ON_POLICY: RemedyArm(grpo_chain(), "plain GRPO, strictly on-policy"),
-    PLAIN: RemedyArm(grpo_chain(), f"plain GRPO, {OFF_POLICY_UPDATES} updates a generation", OFF_POLICY_UPDATES),
+    PLAIN: RemedyArm(grpo_chain(), f"plain GRPO, {OFF_POLICY_UPDATES} updates per generation", OFF_POLICY_UPDATES),
     "clip-higher": RemedyArm(
         grpo_chain(clip=ClippedPolicy(high=0.28)), "upper clip 0.28 (DAPO); needs several updates", OFF_POLICY_UPDATES
     ),
@@ -80,7 +83,7 @@ SINGLE_ARMS: dict[str, RemedyArm] = {
     "entropy-bonus": RemedyArm(grpo_chain(EntropyBonus(coefficient=0.01)), "0.01 for every nat of every token"),
     "entropy-target": RemedyArm(
         grpo_chain(EntropyTarget(target_share=0.7, increment=0.005, largest=0.2)),
-        "held at 0.7 of the start; increments of TRL's port, for a course is short",
+        "held at 0.7 of the start; increments of TRL's port, as runs are short",
     ),
     "forking": RemedyArm(grpo_chain(ForkingTokens()), "policy loss on the fifth of the tokens with the most entropy"),
     "ucb": RemedyArm(grpo_chain(credit=(OutcomeBonus(),)), "bonus for answers seldom given before"),
@@ -104,9 +107,9 @@ CHOSEN_PAIR = ("anchor", "ucb")
 
 
 def best_pair(votes: Mapping[str, float]) -> tuple[str, str] | None:
-    """Return the two single arms of one regime that can be joined and whose votes beside are best together; the better one first.
+    """Return the two joinable arms of one regime with the best validation votes together, the better one first.
 
-    The vote for the tokens of the corners is the rule by which the price of the anchor was chosen: score, breadth and
+    The vote at the corners' token budget is also the rule that chose the coefficient of the anchor: score, breadth and
     short replies in one number. None where no two can be joined.
     """
     found = {pair: votes[pair[0]] + votes[pair[1]] for pair in _joinable(votes)}

@@ -1,4 +1,4 @@
-"""What is chosen before anything is compared, with nothing held out: plain GRPO's rate and steps, and the price of the anchor."""
+"""Chooses, without touching held-out problems, plain GRPO's learning rate and steps, and the anchor's coefficient."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from breadth.report.cells import Cell
 from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Series, Severity, Table, Verdict
 
 SCORE_WINDOW = 10
-"""Generations that a score is the mean of: one generation alone asks only a few problems."""
+"""Generations that a score is averaged over: one alone covers only a few problems."""
 VALIDATION_PROBLEMS, VALIDATION_REPLIES = 128, 32
-"""Problems beside those trained on that prices are judged by, none of them held out, and replies to each."""
+"""Validation problems that coefficients are chosen on, none of them held out, and replies to each."""
 CHOICES_WORK = "breadth.lab.experiments.choices:train_and_validate"
 CandidateResults = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Results by candidate, one a seed."""
+"""Results by candidate, one per seed."""
 
 
 @dataclass(frozen=True)
 class Choices:
     """The experiment and its sizes.
 
-    Rules against fooling ourselves: remedies have to beat the best plain arm, and no choice is made on problems held
-    out.
+    Rules against fooling ourselves: remedies have to beat the best plain arm, and no choice is made on held-out
+    problems.
     """
 
     name: str = "choices"
     """What to type."""
     statement: str = (
-        "Chosen without a look at what is held out: the rate and steps at which plain GRPO does best, and the price of"
-        " the anchor."
+        "Chosen without held-out problems: the learning rate and steps at which plain GRPO does best, and the"
+        " coefficient of the anchor."
     )
     """What it tests."""
     seeds: int = 3
@@ -47,15 +47,15 @@ class Choices:
     rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
     """Learning rates of plain GRPO: the default of a course, and about three times less and more."""
     prices: tuple[float, ...] = (0.05, 0.15, 0.4)
-    """Prices of a nat away from the base, all at the middle rate."""
+    """KL coefficients of the anchor, all at the middle learning rate."""
     updates: int = 1
-    """Optimizer steps a generation."""
+    """Optimizer steps per generation."""
     steps: int = 120
     """Optimizer steps."""
     every: int = 20
     """Steps between the rows of the table, which are what is chosen from."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """What the courses have in place of the defaults of `Course`."""
+    """Settings that replace the defaults of `GrpoRun`."""
 
     def trials(self, setup: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
         """List every candidate at every seed, seed by seed."""
@@ -78,7 +78,7 @@ class Choices:
         )
         facts = [Fact("base", setup.weights), Fact("seeds", max(map(len, runs.values()), default=0))]
         return Page(
-            "Choices" if self.updates == 1 else f"Choices with {self.updates} updates a generation",
+            "Choices" if self.updates == 1 else f"Choices with {self.updates} updates per generation",
             sections,
             self.statement,
             facts,
@@ -136,40 +136,40 @@ class Choices:
             if edges
             else "The best lies inside what was tried."
         )
-        regime = "" if self.updates == 1 else f" with {self.updates} updates a generation"
-        headline = (
-            f"Plain GRPO{regime} scores best on its own training problems at a rate of {rate:g} after {step} steps."
-        )
+        regime = "" if self.updates == 1 else f" with {self.updates} updates per generation"
+        headline = f"Plain GRPO{regime} scores best on its own training problems at a learning rate of {rate:g} after {step} steps."
         return Verdict(Severity.NOTE, headline, body, [Fact("train pass@1", score)])
 
     def _price(self, runs: CandidateResults, priced: Sequence[float], rate: float) -> Verdict:
-        """Choose the price from whose policy a vote makes most: score and breadth in one number."""
+        """Choose the coefficient whose policy gives the best vote: score and breadth in one number."""
         found = {
             name: validation_interval(runs[name], VALIDATION_VOTE)
             for name in (_rate_name(self._middle), *map(_price_name, priced))
         }
         best = max(priced, key=lambda price: found[_price_name(price)].value)
         rule = (
-            f"The rule: that whose vote for {FULL_DEMO.thinking} tokens, as the corners have, is best on problems not"
-            " trained on."
+            f"The rule: the best vote for {FULL_DEMO.thinking} tokens, as in the corners, on problems not trained on."
         )
         if found[_price_name(best)].value < found[_rate_name(self._middle)].value:
             rule += " None is better than plain."
         if rate != self._middle:
             rule += (
-                f" Prices were tried at a rate of {self._middle:g}; plain does best at {rate:g}, so try them there"
+                f" Coefficients were tried at a learning rate of {self._middle:g}; plain does best at {rate:g}, so try them there"
                 " before using one."
             )
         facts = [Fact(f"vote, {_display_name(name)}", voted) for name, voted in found.items()]
-        return Verdict(Severity.NOTE, f"The price of the anchor is {best:g}.", rule, facts)
+        return Verdict(Severity.NOTE, f"The coefficient of the anchor is {best:g}.", rule, facts)
 
     def _table(self, runs: CandidateResults) -> Table:
         rows: list[list[Cell]] = [
             [str(step), *(score_at_step(ended, step) for ended in runs.values())] for step in self._steps()
         ]
         columns = [Column("steps"), *(Column(_display_name(name)) for name in runs)]
-        priced = f" Prices are at a rate of {self._middle:g}." if self.prices else ""
-        note = f"Mean of the last {SCORE_WINDOW} generations; intervals over seeds. The best of many is a little lucky.{priced}"
+        priced = f" Coefficients are at a learning rate of {self._middle:g}." if self.prices else ""
+        note = (
+            f"Mean of the last {SCORE_WINDOW} generations; intervals over seeds. The best of many is a little lucky."
+            f"{priced}"
+        )
         return Table("Train pass@1", columns, rows, note)
 
     def _curve(self, runs: CandidateResults) -> Curve:
@@ -185,7 +185,7 @@ class Choices:
 
 
 def train_and_validate(config: Mapping[str, Any], folder: Any, base: Any, on_units: Any) -> dict[str, Any]:
-    """Run a course and return how it went on the problems it trained on, and what it is worth on others that are not held out."""
+    """Run GRPO and return its training log and its numbers on the validation set."""
     from breadth.lab.evaluation.checkpoints import evaluate_on_validation
     from breadth.lab.evaluation.training_log import read_training_log
     from breadth.lab.grpo import RUN_FOLDER, GrpoRun, train_grpo
@@ -209,7 +209,8 @@ def score_at_step(runs: Sequence[Mapping[str, Any]], step: int) -> Interval:
 
 def _validation_section(runs: CandidateResults) -> Table:
     note = (
-        f"{VALIDATION_PROBLEMS} problems that are neither trained on nor held out, {VALIDATION_REPLIES} replies to each; intervals over seeds."
+        f"{VALIDATION_PROBLEMS} problems that are neither trained on nor held out, {VALIDATION_REPLIES} replies each;"
+        " intervals over seeds."
         " As many vote as fit into the tokens, by their mean length."
     )
     return validation_table(
@@ -231,7 +232,7 @@ def _display_name(name: str) -> str:
 
 def _no_results() -> Verdict:
     return Verdict(
-        Severity.CANNOT_TELL, "No course has ended yet.", "Run the experiment again: it goes on where it stopped."
+        Severity.CANNOT_TELL, "No run has ended yet.", "Run the experiment again: it resumes where it stopped."
     )
 
 
@@ -239,7 +240,7 @@ CHOICES = Choices()
 """As it is run."""
 OFF_POLICY_CHOICES = Choices(
     "choices-several",
-    "The rate at which plain GRPO does best with several updates a generation, for the remedies that act only there.",
+    "The learning rate at which plain GRPO does best with several updates per generation, for the remedies that act only there.",
     rates=(1e-4, 3e-4, 1e-3),
     prices=(),
     updates=OFF_POLICY_UPDATES,

@@ -22,7 +22,7 @@ ARM_WORK, BASE_WORK = (
     "breadth.lab.experiments.four_corners:run_corners_base",
 )
 KEEP_POLICY_EVERY = 20
-"""Optimizer steps between the policies that are kept, for whoever wants to look at them, e.g. the gate."""
+"""Optimizer steps between the policies that are kept, for later evaluation, e.g. by the gate."""
 BASE_TRIAL = "base"
 """Name of the trial that measures the base."""
 
@@ -45,9 +45,9 @@ class FourCorners:
     first_seed: int = 0
     """The first seed."""
     plan: DemoPlan = replace(FULL_DEMO, steps=120, problems=200)
-    """How arms are trained and measured; its seed is not used."""
+    """How arms are trained and evaluated; its seed is not used."""
     extra_budgets: tuple[int, ...] = (48, 96)
-    """Thinking tokens at which the corners are asked once more."""
+    """Further thinking budgets at which the corners are measured."""
 
     def trials(self, setup: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
         """List the base, and both arms at every seed."""
@@ -72,7 +72,7 @@ class FourCorners:
         )
 
     def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
-        """Make the two by two table over the seeds at which both arms have ended."""
+        """Make the two-by-two table over the seeds at which both arms have ended."""
         from breadth.lab import records
         from breadth.lab.demo.conclusions import conclude_corners
         from breadth.lab.demo.page import corners_spending_table, corners_table, effects_table
@@ -85,12 +85,16 @@ class FourCorners:
             None,
         )
         seeds = [seed for seed in self._seeds(setup) if all(f"{arm}/seed-{seed}" in found for arm in ARMS)]
-        facts = [Fact("base", setup.weights), Fact("seeds", ", ".join(map(str, seeds)) or "none"), self._asked()]
+        facts = [
+            Fact("base", setup.weights),
+            Fact("seeds", ", ".join(map(str, seeds)) or "none"),
+            Fact("held-out problems", f"{self.plan.skipped + 1} to {self.plan.skipped + self.plan.problems}"),
+        ]
         if not seeds:
             verdict = Verdict(
                 Severity.CANNOT_TELL,
                 "At no seed have both arms ended.",
-                "Run the experiment again: it goes on where it stopped.",
+                "Run the experiment again: it resumes where it stopped.",
             )
             return Page(self.title, [verdict], self.statement, facts)
         plain, protected = ([found[f"{arm}/seed-{seed}"] for seed in seeds] for arm in ARMS)
@@ -116,15 +120,11 @@ class FourCorners:
     def _seeds(self, setup: ExperimentSetup) -> range:
         return range(self.first_seed, self.first_seed + setup.seeds)
 
-    def _asked(self) -> Fact:
-        """Say which of the held-out problems are asked, in the order they are drawn in."""
-        return Fact("held-out problems", f"{self.plan.skipped + 1} to {self.plan.skipped + self.plan.problems}")
-
 
 def run_corners_base(
     config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Measure the base as the arms are measured."""
+    """Evaluate the base as the arms are evaluated."""
     from breadth.lab import records
     from breadth.lab.demo.run import measure_base
 
@@ -136,7 +136,7 @@ def run_corners_base(
 def run_corners_arm(
     config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Train one arm at one seed and let it answer both ways, at every budget."""
+    """Train one arm at one seed and let it answer by long thought and by vote, at every budget."""
     from breadth.lab import records
     from breadth.lab.demo.run import answer_at_budget, train_arm
     from breadth.lab.grpo import train_with_checkpoints

@@ -1,4 +1,4 @@
-"""The gate a base must pass before anything is built on it: room to gain, breadth to lose, thinking that can be too long."""
+"""The gate that a base must pass first: room to gain, breadth to lose, thinking that can be too long."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from breadth.report.cells import Cell
 from breadth.report.sections import Axis, Column, Curve, Fact, Page, Section, Series, Severity, Table, Verdict
 
 THINKING_MULTIPLES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-"""Thinking that is forced, as multiples of the natural length; the last is the longest that is asked about."""
+"""Lengths of forced thinking, as multiples of the natural length."""
 OnStage = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What is asked of a base, and how it is measured."""
+    """What a base must satisfy, and how it is measured."""
 
     problems: int = 200
     """Problems held out."""
@@ -54,26 +54,26 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateCheck:
-    """One thing asked."""
+    """One condition."""
 
     quantity: str
-    """What was measured."""
+    """Quantity that was measured."""
     required: str
-    """What it should be."""
+    """Required value."""
     value: Cell
-    """What it is."""
+    """Measured value."""
     is_met: bool
-    """Whether the value found is as wanted."""
+    """Whether the measured value is as required."""
     note: str = ""
     """What a reader should know."""
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """What the gate found."""
+    """Result of the gate."""
 
     checks: tuple[GateCheck, ...]
-    """Everything asked, in order."""
+    """All conditions, in order."""
     hump: HumpTest
     """Accuracy against forced thinking."""
     natural: float
@@ -81,17 +81,17 @@ class GateResult:
 
     @property
     def is_met(self) -> bool:
-        """Whether all of it is as wanted."""
+        """Whether all conditions are met."""
         return all(check.is_met for check in self.checks)
 
 
 def run_gate(
     reasoner: Reasoner,
-    gate: Gate = Gate(),
+    gate: Gate = Gate(),  # noqa: B008 - frozen
     trained: Path | None = None,
     on_stage: OnStage = lambda _: None,
 ) -> GateResult:
-    """Measure a base; with the folder of a plain course that kept its stages, measure what training made of it too."""
+    """Check a base; with the folder of a plain run that kept its stages, check what training made of it too."""
     problems = draw_held_out(reasoner.teacher.facts.prime, gate.level)[: gate.problems]
     on_stage("replies to the problems held out")
     base = evaluate(reasoner, problems, gate.samples)
@@ -111,21 +111,21 @@ def gate_page(result: GateResult, gate: Gate, command: str) -> Page:
         [check.quantity, check.required, check.value, "yes" if check.is_met else "no", check.note]
         for check in result.checks
     ]
-    columns = [Column(name) for name in ("what", "wanted", "found", "met", "note")]
+    columns = [Column(name) for name in ("quantity", "required", "measured", "met", "note")]
     hump = result.hump
     sections: list[Section] = [
         Verdict(
             Severity.WARNING if missed else Severity.GOOD,
             headline,
-            "Met is judged by the value found; the interval says how sure that is.",
+            "A condition is met by the measured value; the interval shows how sure that is.",
         ),
         Table("The gate", columns, rows),
         Curve(
             "Accuracy against forced thinking",
             [Series("accuracy", hump.budgets, hump.accuracies)],
-            Axis("least thinking", "tokens"),
+            Axis("minimum thinking", "tokens"),
             Axis("accuracy"),
-            note=f"A reply has {result.natural:.0f} tokens where nothing is forced.",
+            note=f"An unforced reply has {result.natural:.0f} tokens.",
         ),
     ]
     facts = [
@@ -138,6 +138,7 @@ def gate_page(result: GateResult, gate: Gate, command: str) -> Page:
 
 
 def base_checks(base: Evaluation, gate: Gate) -> Iterator[GateCheck]:
+    """Yield the conditions on the base itself."""
     yield range_check("pass@1", base.pass_at(1), gate.score)
     yield range_check(f"pass@{gate.samples}", base.pass_at(gate.samples), gate.breadth)
     shares = sorted(base.styles().values())
@@ -148,6 +149,7 @@ def base_checks(base: Evaluation, gate: Gate) -> Iterator[GateCheck]:
 
 
 def range_check(what: str, found: Interval, wanted: tuple[float, float]) -> GateCheck:
+    """Check that a value lies in a range."""
     low, high = wanted
     sure = low <= found.low and found.high <= high
     met = low <= found.value <= high
@@ -184,6 +186,7 @@ def measure_forced_thinking(
 
 
 def hump_checks(hump: HumpTest, natural: float) -> Iterator[GateCheck]:
+    """Yield the conditions on forced thinking."""
     last = hump.budgets[-1]
     yield GateCheck(
         "best forced thinking",
@@ -199,7 +202,7 @@ def hump_checks(hump: HumpTest, natural: float) -> Iterator[GateCheck]:
 
 
 def training_checks(base: Evaluation, folder: Path, gate: Gate, on_stage: OnStage) -> Iterator[GateCheck]:
-    """Ask that plain training costs breadth, and that a vote is worth something somewhere on the way."""
+    """Check that plain training costs breadth, and that a vote gains somewhere along the way."""
     places = list_policies(folder)
     evaluations = {}
     for name, place in places.items():
@@ -208,12 +211,15 @@ def training_checks(base: Evaluation, folder: Path, gate: Gate, on_stage: OnStag
     k = gate.samples
     lost = paired_difference(evaluations[POLICY_FOLDER].pass_by_problem(k), base.pass_by_problem(k))
     yield GateCheck(
-        f"pass@{k} after plain training less before", "below 0 for sure", lost.difference, lost.difference.high < 0
+        f"pass@{k} after plain training minus before", "below 0 for sure", lost.difference, lost.difference.high < 0
     )
-    gains = {name: mean_interval(evaluation.majority_by_problem(8) - evaluation.pass_by_problem(1)) for name, evaluation in evaluations.items()}
+    gains = {
+        name: mean_interval(evaluation.majority_by_problem(8) - evaluation.pass_by_problem(1))
+        for name, evaluation in evaluations.items()
+    }
     best = max(gains, key=lambda name: gains[name].value)
     yield GateCheck(
-        "maj@8 less pass@1 while training",
+        "maj@8 minus pass@1 while training",
         f"{gate.votes:g} or more somewhere",
         gains[best],
         gains[best].value >= gate.votes,
@@ -222,12 +228,12 @@ def training_checks(base: Evaluation, folder: Path, gate: Gate, on_stage: OnStag
 
 
 def list_policies(folder: Path) -> dict[str, Path]:
-    """List the policies of a course, by stage."""
+    """List the policies of a run, by stage."""
     if not (folder / POLICY_FOLDER).is_dir():
         raise BrokenFileError(
             folder,
             f"holds no trained policy ({POLICY_FOLDER}).",
-            "Name the folder of a course that has ended, e.g. on-policy/seed-0 of remedies.",
+            "Name the folder of a run that has ended, e.g. on-policy/seed-0 of remedies.",
         )
     stages = sorted(int(path.name) for path in (folder / STAGES_FOLDER).glob("*") if path.name.isdigit())
     return {

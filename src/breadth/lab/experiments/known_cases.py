@@ -1,4 +1,7 @@
-"""The cases of known truth: the course of each, what is wrong with it on purpose, and the signs by which one sees that it came about."""
+"""Runs with a known failure: the GRPO run of each case, the fault put into it, and the symptoms that must show.
+
+Faults are real causes, put into a real trainer before it starts. Symptoms are numbers read from the run folder.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,16 @@ PLAIN_GRPO = Chain((GroupAdvantage(), ClippedPolicy()))
 BASE_REPLIES = 16
 """Replies of the base by which problems are chosen."""
 RESTARTED_FILE = "restarted"
-"""Beside the run: that it has been killed on purpose already."""
+"""File next to the run: it has been killed on purpose already."""
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818 - not an error: it is what was asked for
     """A run was broken off on purpose."""
 
 
 @dataclass(frozen=True)
 class TrainingFault:
-    """How a run differs from what its settings say; the defaults are no fault at all."""
+    """How a run differs from its settings; the defaults are no fault."""
 
     sampling_temperature: float | None = None
     """Temperature that replies are drawn at, while log-probs and loss take it to be 1: TRL's ``generation_kwargs`` does
@@ -68,7 +71,7 @@ class TrainingFault:
     def apply_to_log(self, trainer: Any) -> None:
         """Change what the trainer logs after a restart."""
         if self.entropy_over_padding:
-            trainer.log = _padded(trainer)
+            trainer.log = log_over_padding(trainer)
 
 
 def kill_at(trainer: Any, step: int) -> None:
@@ -85,24 +88,25 @@ def kill_at(trainer: Any, step: int) -> None:
     trainer.add_callback(Killer())
 
 
-def _padded(trainer: Any) -> Any:
-    """Return a trainer's log that averages the entropy over all positions of the batch, which is padded to its longest reply."""
+def log_over_padding(trainer: Any) -> Any:
+    """Return a trainer's log method that averages the entropy over padding too, as without a mask."""
     log = trainer.log
 
-    def logged(*arguments: Any, **options: Any) -> None:
+    def log_padded(*arguments: Any, **options: Any) -> None:
         waiting = trainer._metrics["train"]  # TRL averages these into the log and forgets them
         if waiting.get("entropy"):
             filled = sum(waiting["completions/mean_length"]) / sum(waiting["completions/max_length"])
             waiting["entropy"] = [entropy * filled for entropy in waiting["entropy"]]
         log(*arguments, **options)
 
-    return logged
+    return log_padded
 
 
 END_GENERATIONS = 5
 """Generations at either end of a run that are taken together."""
 ROLLOUTS_QUERY = """
-    SELECT step, "group", reward, truncated, list_sum(entropy) AS entropy, -list_sum(logprobs) AS surprise, len(entropy) AS counted
+    SELECT step, "group", reward, truncated,
+        list_sum(entropy) AS entropy, -list_sum(logprobs) AS surprise, len(entropy) AS counted
     FROM rollouts WHERE split = 'train' ORDER BY step
 """
 SYMPTOM_NUMBERS = (
@@ -115,9 +119,10 @@ SYMPTOM_NUMBERS = (
     "zero_variance",
     "surprise",
 )
-"""Mean reward of the first and of the last generations; entropy of the first, and of the last over it, by the tokens; the same ratio as
-logged; share of replies cut; share of groups whose rewards are all equal; mean -log p of the tokens drawn, over their
-mean entropy."""
+"""Mean reward of the first and of the last generations; token entropy of the first, and of the last over it; the same
+ratio as logged; share of truncated replies; share of groups with equal rewards; mean -log p of the sampled tokens over
+their mean entropy.
+"""
 
 
 @dataclass(frozen=True)
@@ -125,17 +130,17 @@ class Symptom:
     """A number that must lie in a range."""
 
     quantity: str
-    """Which."""
+    """Which of `SYMPTOM_NUMBERS`."""
     minimum: float | None = None
-    """Smallest value that shows it."""
+    """Smallest value that shows the symptom."""
     maximum: float | None = None
-    """Largest."""
+    """Largest value that shows it."""
 
     def __post_init__(self) -> None:
         require(self, "quantity", self.quantity in SYMPTOM_NUMBERS, f"one of {', '.join(SYMPTOM_NUMBERS)}")
 
     def is_present(self, numbers: Mapping[str, float | None]) -> bool:
-        """Say whether a run shows it."""
+        """Say whether a run shows the symptom."""
         value = numbers[self.quantity]
         low, high = (
             -math.inf if self.minimum is None else self.minimum,
@@ -144,14 +149,14 @@ class Symptom:
         return value is not None and low <= value <= high
 
     def describe_missing(self, numbers: Mapping[str, float | None]) -> str:
-        """Say what was found and what is wanted."""
+        """Describe the value found and the range required."""
         value = numbers[self.quantity]
         wanted = [
             *([] if self.minimum is None else [f"{self.minimum:g} or more"]),
             *([] if self.maximum is None else [f"{self.maximum:g} or less"]),
         ]
-        found = "not there" if value is None else f"{value:.3g}"
-        return f"no: {self.quantity} is {found}, wanted {' and '.join(wanted)}"
+        found = "missing" if value is None else f"{value:.3g}"
+        return f"no: {self.quantity} is {found}, expected {' and '.join(wanted)}"
 
 
 def symptom_numbers(run: Path) -> dict[str, float | None]:
@@ -208,13 +213,13 @@ class KnownCase:
     cause: str
     """What causes it."""
     grpo_run: GrpoRun
-    """How it is trained."""
+    """Its GRPO run."""
     symptoms: tuple[Symptom, ...]
     """What must be seen in the run for the label to hold."""
     may_also_find: tuple[str, ...] = ()
-    """Other findings that would be right to name beside it."""
+    """Other findings that are also right to report."""
     fault: TrainingFault = TrainingFault()
-    """What is wrong with the run beyond its settings."""
+    """What is wrong with the run apart from its settings."""
 
 
 def case_run(chain: Chain = PLAIN_GRPO, **settings: Any) -> GrpoRun:
@@ -224,7 +229,7 @@ def case_run(chain: Chain = PLAIN_GRPO, **settings: Any) -> GrpoRun:
 
 CASES: dict[str, KnownCase] = {
     "entropy-collapse": KnownCase(
-        "A high learning rate over the same eight problems again and again, until the score stands still.",
+        "A high learning rate over the same eight problems again and again, until the score stops rising.",
         case_run(learning_rate=1e-3, problems=8, steps=80),  # at 2e-3 two runs of nineteen got their entropy back
         (Symptom("entropy_ratio", maximum=0.5),),
         may_also_find=(
@@ -291,7 +296,7 @@ CASES: dict[str, KnownCase] = {
 
 
 def train_case(case: KnownCase, folder: Path, base: Path | None, on_units: Callable[[int], None]) -> None:
-    """Run the course of a case with its fault; one that is to be killed is killed once and goes on from its checkpoint."""
+    """Run a case with its fault; one that is to be killed is killed once and resumes from its checkpoint."""
     fault, killed_at = case.fault, case.fault.restart_step
     begun_again = killed_at is not None and (folder / RESTARTED_FILE).exists()
 
@@ -312,7 +317,7 @@ def train_case(case: KnownCase, folder: Path, base: Path | None, on_units: Calla
 
 
 def write_truth(run: Path, label: str, case: KnownCase) -> None:
-    """Write the truth into the header of a run, and what of its configuration the fault changed; no detector may read the truth."""
+    """Write the truth, and the settings that the fault changed, into the header of a run; no detector may read it."""
     header = read_header(run)
     trl = dict(header.config.get("trl", {}))
     if case.fault.sampling_temperature is not None:
@@ -322,11 +327,11 @@ def write_truth(run: Path, label: str, case: KnownCase) -> None:
 
 
 def choose_problems(trainer: Any, case: KnownCase, base: Path | None) -> None:
-    """Keep those problems of which the base solves a share outside the range; at least a generation's worth must be left."""
+    """Keep the problems that the base solves more or less often than the range; a generation's worth must remain."""
     from breadth.base.errors import SettingsError
     from breadth.lab.evaluation.evaluate import evaluate
 
-    assert case.fault.keep_outside is not None
+    assert case.fault.keep_outside is not None  # noqa: S101 - checked by the caller
     reasoner = load_reasoner(base)
     problems = case.grpo_run.training_problems(reasoner.teacher.facts.prime)
     shares = evaluate(reasoner, problems, BASE_REPLIES).right.mean(1)

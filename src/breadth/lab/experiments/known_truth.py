@@ -1,4 +1,4 @@
-"""Runs whose trouble is known because it was put there: what the doctor is judged by."""
+"""The known-truth experiment: runs with failures of known cause, which the doctor is tested on."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ class KnownTruth:
 
     name: str = "known-truth"
     """What to type."""
-    statement: str = (
-        "Eight real runs, each with a failure of known cause (one with none), for detectors to be judged by."
-    )
+    statement: str = "Eight real runs, each with a failure of known cause (one with none), to test detectors on."
     """What it tests."""
     seeds: int = 3
     """Repetitions of every case."""
@@ -55,7 +53,7 @@ class KnownTruth:
         return tuple(found)
 
     def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
-        """Say of every run whether the failure it was made for is really there."""
+        """Say for every run whether the intended failure is there."""
         rows: list[list[Cell]] = []
         for trial in done:
             label, _, seed = trial.trial.name.partition("/seed-")
@@ -78,8 +76,8 @@ class KnownTruth:
             Column("surprise / entropy"),
         ]
         note = (
-            "First and last are means of five generations. Surprise is the mean of -log p of the tokens drawn: it"
-            " equals the entropy where replies are drawn from the policy that is trained."
+            "First and last are means of five generations. Surprise is the mean of -log p of the sampled tokens:"
+            " it equals the entropy where replies are sampled from the policy that is trained."
         )
         facts = [Fact("base", setup.weights), Fact("runs", len(done))]
         return Page(
@@ -107,16 +105,16 @@ def _verdict(done: Sequence[FinishedTrial]) -> Verdict:
     without = [trial.trial.name for trial in done if trial.result["missing"]]
     if not done:
         return Verdict(
-            Severity.CANNOT_TELL, "No run has ended yet.", "Run the experiment again: it goes on where it stopped."
+            Severity.CANNOT_TELL, "No run has ended yet.", "Run the experiment again: it resumes where it stopped."
         )
     if without:
         return Verdict(
             Severity.WARNING,
-            f"{len(without)} of {len(done)} runs do not show what they were made for: {', '.join(without)}.",
-            "Do not judge a detector by these; the settings want another base, rate or number of steps.",
+            f"{len(without)} of {len(done)} runs do not show the failure they were made for: {', '.join(without)}.",
+            "Do not test a detector on these; they need another base, learning rate or number of steps.",
         )
-    return Verdict(Severity.GOOD, f"All {len(done)} runs show what they were made for.")
+    return Verdict(Severity.GOOD, f"All {len(done)} runs show the failure they were made for.")
 
 
 KNOWN_TRUTH = KnownTruth()
-"""As it is run."""
+"""The experiment as it is run."""

@@ -1,4 +1,7 @@
-"""Which remedy keeps breadth, and what it costs: every arm at the same steps, rate and problems, against the control of its regime."""
+"""The remedies experiment: which remedy keeps breadth, and at what cost, against the control of its regime.
+
+Here are the trials and the page: scores, gains, entropies, the validation set with the pair to try, and the curves.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class Remedies:
     """What to type."""
     statement: str = (
         "Twelve remedies, and two of them together, against plain GRPO: entropy, pass@k, votes and diversity on"
-        " problems held out."
+        " held-out problems."
     )
     """What it tests."""
     seeds: int = 5
@@ -49,23 +52,22 @@ class Remedies:
     """How policies are measured."""
 
     def trials(self, setup: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
-        """List the base and every arm at every seed; seed by seed, so that an unfinished experiment has whole comparisons."""
+        """List the base and every arm, seed by seed: an unfinished experiment then has complete comparisons."""
         from breadth.lab.experiments.arms import ALL_ARMS
 
         trials = [
-            grpo_trial(f"{name}/seed-{seed}", arm.grpo_run(seed, **self.overrides), self._looks(arm.updates), setup)
+            grpo_trial(f"{name}/seed-{seed}", arm.grpo_run(seed, **self.overrides), self._eval_plan(arm.updates), setup)
             for seed in range(setup.seeds)
             for name, arm in ALL_ARMS.items()
         ]
         return (base_eval_trial(self.eval_plan, setup), *trials)
 
-    def _looks(self, updates: int) -> CheckpointEvalPlan:
-        """Look after as many generations in every regime."""
+    def _eval_plan(self, updates: int) -> CheckpointEvalPlan:
+        """Evaluate after equally many generations in every regime."""
         return replace(self.eval_plan, every=self.eval_plan.every * updates)
 
     def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
-        """Tables over seeds and problems, ranks and pictures."""
-
+        """Return tables over seeds and problems, ranks and curves."""
         return remedies_page(self, done, setup)
 
 
@@ -94,7 +96,7 @@ def remedies_page(experiment: Remedies, done: Sequence[FinishedTrial], setup: Ex
 
 
 def remedies_verdict(arms: dict[str, ArmEvals], most: int) -> Verdict:
-    """Name the arms that keep more coverage than their control without losing score, where the intervals over seeds say so."""
+    """Name the arms that significantly keep more coverage than their control without losing score."""
     better = []
     for name, arm in arms.items():
         control = arms.get(ALL_ARMS[name].control)
@@ -105,15 +107,17 @@ def remedies_verdict(arms: dict[str, ArmEvals], most: int) -> Verdict:
             better.append(name)
     if not arms or max(len(arm.evals) for arm in arms.values()) < 2:
         return Verdict(
-            Severity.CANNOT_TELL, "One seed or none has ended: nothing can be said yet.", "Run it with more --seeds."
+            Severity.CANNOT_TELL,
+            "Fewer than two seeds have ended: it is too early for a conclusion.",
+            "Run it with more --seeds.",
         )
     if better:
         headline = (
-            f"Against the control of their regime these keep more pass@{most} and do not lose pass@1 for sure:"
+            f"Against the control of their regime these keep more pass@{most} with no significant loss of pass@1:"
             f" {', '.join(better)}."
         )
         return Verdict(Severity.GOOD, headline, "Intervals are over seeds, not corrected for the number of arms.")
-    return Verdict(Severity.NOTE, f"No arm keeps more pass@{most} than the control of its regime for sure.")
+    return Verdict(Severity.NOTE, f"No arm keeps significantly more pass@{most} than the control of its regime.")
 
 
 def remedy_scores_table(arms: dict[str, ArmEvals], base: CheckpointEval | None, most: int) -> Table:
@@ -124,7 +128,7 @@ def remedy_scores_table(arms: dict[str, ArmEvals], base: CheckpointEval | None, 
     rows: list[list[Cell]] = (
         []
         if base is None
-        else [["base", 0, *(mean_pass_at_k(base, k) for k in (1, few, most)), mean_majority(base, few), "", ""]]
+        else [["base", 0, *(average_pass_at_k(base, k) for k in (1, few, most)), average_majority(base, few), "", ""]]
     )
     for name, arm in arms.items():
         cells = (
@@ -145,10 +149,10 @@ def remedy_scores_table(arms: dict[str, ArmEvals], base: CheckpointEval | None, 
         f"place by pass@{most}",
     )
     note = (
-        "Intervals: Student's t over seeds. Arms whose intervals overlap share places. Updates: optimizer steps a"
+        "Intervals: Student's t over seeds. Arms whose intervals overlap share places. Updates: optimizer steps per"
         " generation."
     )
-    return Table("At the end of the course, on problems held out", [Column(name) for name in names], rows, note)
+    return Table("At the end of training, on held-out problems", [Column(name) for name in names], rows, note)
 
 
 def gains_table(arms: dict[str, ArmEvals], most: int) -> Table:
@@ -205,7 +209,11 @@ def entropies_table(arms: dict[str, ArmEvals], base: CheckpointEval | None, most
     for name, arm in arms.items():
         numbers = [
             arm.scalar_interval(of, NON_NEGATIVE)
-            for of in (lambda checkpoint: checkpoint.entropy, lambda checkpoint: checkpoint.planning, lambda checkpoint: checkpoint.execution)
+            for of in (
+                lambda checkpoint: checkpoint.entropy,
+                lambda checkpoint: checkpoint.planning,
+                lambda checkpoint: checkpoint.execution,
+            )
         ]
         distinct = arm.seed_interval(lambda checkpoint: checkpoint.distinct_answers(draws), bounds=NON_NEGATIVE)
         rows.append(
@@ -227,7 +235,7 @@ def entropies_table(arms: dict[str, ArmEvals], base: CheckpointEval | None, most
         "transfer gap",
     )
     note = (
-        "Entropy in nats a token; planning tokens choose (the forks), execution tokens state a value. Transfer gap:"
+        "Entropy in nats per token; planning tokens choose (the forks), execution tokens state a value. Transfer gap:"
         " different answers lost on problems that neither base nor policy solves, at the seeds that have any; all"
         " intervals over seeds."
     )
@@ -235,9 +243,13 @@ def entropies_table(arms: dict[str, ArmEvals], base: CheckpointEval | None, most
 
 
 def transfer_gap_cell(arm: ArmEvals, base: CheckpointEval | None) -> Cell:
+    """Return the transfer gap of an arm, over the seeds that have one."""
     if base is None:
-        return Missing("The base has not been looked at.")
-    gaps = [transfer_gap(checkpoint.to_arm_samples, base.to_arm_samples).every.shared.value for checkpoint in arm.last.values()]
+        return Missing("The base has not been evaluated.")
+    gaps = [
+        transfer_gap(checkpoint.to_arm_samples, base.to_arm_samples).every.shared.value
+        for checkpoint in arm.last.values()
+    ]
     found = [gap for gap in gaps if np.isfinite(gap)]
     return (
         seed_interval(found)
@@ -247,24 +259,28 @@ def transfer_gap_cell(arm: ArmEvals, base: CheckpointEval | None) -> Cell:
 
 
 def pass_at(k: int) -> ProblemScores:
+    """Return a function that gives pass@k of each problem."""
+
     def measure(checkpoint: CheckpointEval) -> FloatArray:
         return checkpoint.pass_at_k(k)
 
     return measure
 
 
-def mean_pass_at_k(checkpoint: CheckpointEval, k: int) -> float:
+def average_pass_at_k(checkpoint: CheckpointEval, k: int) -> float:
+    """Return the mean pass@k over problems."""
     return float(np.mean(checkpoint.pass_at_k(k)))
 
 
-def mean_majority(checkpoint: CheckpointEval, k: int) -> float:
+def average_majority(checkpoint: CheckpointEval, k: int) -> float:
+    """Return the mean maj@k over problems."""
     return float(np.mean(checkpoint.majority_at_k(k)))
 
 
 def validation_sections(done: Sequence[FinishedTrial], replies: int) -> list[Section]:
-    """Return the table, and the pair by the rule; nothing where no trial was judged beside.
+    """Return the table and the pair chosen by the rule; nothing if no trial was evaluated on the validation set.
 
-    ``replies`` are those to each problem.
+    ``replies`` is the number per problem.
     """
     found: dict[str, list[ValidatedResult]] = {}
     for trial in done:
@@ -279,14 +295,12 @@ def validation_sections(done: Sequence[FinishedTrial], replies: int) -> list[Sec
 
 
 def pair_verdict(arms: Mapping[str, Sequence[ValidatedResult]]) -> list[Section]:
+    """Name the two arms to combine."""
     votes = {name: validation_interval(seeds, VALIDATION_VOTE) for name, seeds in arms.items()}
     pair = best_pair({name: vote.value for name, vote in votes.items()})
     if pair is None:
         return []
-    rule = (
-        "The two of one regime with the best votes beside the problems trained on; chosen without a look at what is"
-        " held out."
-    )
+    rule = "The two arms of one regime with the best votes on validation problems, chosen without held-out problems."
     return [
         Verdict(
             Severity.NOTE, f"The pair to try is {' and '.join(pair)}.", rule, [Fact(name, votes[name]) for name in pair]
@@ -297,11 +311,11 @@ def pair_verdict(arms: Mapping[str, Sequence[ValidatedResult]]) -> list[Section]
 CURVE_BLOCK = 10
 """Generations that a point of a training curve averages over."""
 MAX_SHOWN_ARMS = 4
-"""Arms that are drawn beside the controls; more lines cannot be told apart."""
+"""Arms plotted next to the controls; more lines are hard to distinguish."""
 
 
 def remedy_curves(arms: dict[str, ArmEvals], done: Sequence[FinishedTrial]) -> list[Curve]:
-    """Draw the entropy of planning tokens while training and pass@8 at each look: the controls and the arms with the most coverage."""
+    """Plot planning entropy in training, and pass@1 and pass@8 at the evaluations, for controls and best arms."""
     shown = {name: arms[name] for name in choose_shown_arms(arms)}
     lines = [
         entropy_series(name, [trial for trial in done if trial.trial.name.startswith(f"{name}/seed-")])
@@ -313,14 +327,20 @@ def remedy_curves(arms: dict[str, ArmEvals], done: Sequence[FinishedTrial]) -> l
         [line for line in lines if line.x],
         Axis("generation"),
         Axis("entropy", "nats"),
-        note=f"{note} On the problems trained on.",
+        note=f"{note} On training problems.",
     )
     scored, covered = ([pass_at_k_series(name, arm, k) for name, arm in shown.items()] for k in (1, 8))
     return [
         entropy,
-        Curve("Score at each look", scored, Axis("generation"), Axis("pass@1"), note=f"{note} On problems held out."),
         Curve(
-            "Coverage at each look", covered, Axis("generation"), Axis("pass@8"), note=f"{note} On problems held out."
+            "Score at each evaluation", scored, Axis("generation"), Axis("pass@1"), note=f"{note} On held-out problems."
+        ),
+        Curve(
+            "Coverage at each evaluation",
+            covered,
+            Axis("generation"),
+            Axis("pass@8"),
+            note=f"{note} On held-out problems.",
         ),
     ]
 
@@ -328,7 +348,9 @@ def remedy_curves(arms: dict[str, ArmEvals], done: Sequence[FinishedTrial]) -> l
 def choose_shown_arms(arms: dict[str, ArmEvals]) -> list[str]:
     """Choose the arms to draw."""
     others = [name for name in arms if name not in (ON_POLICY, PLAIN)]
-    others.sort(key=lambda name: -arms[name].seed_interval(lambda checkpoint: checkpoint.pass_at_k(checkpoint.samples)).value)
+    others.sort(
+        key=lambda name: -arms[name].seed_interval(lambda checkpoint: checkpoint.pass_at_k(checkpoint.samples)).value
+    )
     return [name for name in (ON_POLICY, PLAIN, *others[:MAX_SHOWN_ARMS]) if name in arms]
 
 
@@ -351,9 +373,12 @@ def entropy_series(name: str, done: Sequence[FinishedTrial]) -> Series:
 
 
 def pass_at_k_series(name: str, arm: ArmEvals, k: int) -> Series:
-    """Average pass@k at each step at which every seed was looked at."""
+    """Average pass@k at each step at which every seed was evaluated."""
     by_seed = [
-        {checkpoint.step: float(np.mean(checkpoint.pass_at_k(min(k, checkpoint.samples)))) for checkpoint in checkpoints}
+        {
+            checkpoint.step: float(np.mean(checkpoint.pass_at_k(min(k, checkpoint.samples))))
+            for checkpoint in checkpoints
+        }
         for checkpoints in arm.evals.values()
     ]
     steps = sorted(set.intersection(*(set(scores) for scores in by_seed)))

@@ -1,4 +1,4 @@
-"""Teaches a new reasoner from the teacher's traces by plain cross-entropy: seeded, in steps, the same weights each time on one machine."""
+"""Pretrains a new reasoner on the teacher's traces by cross-entropy; on one machine a seed fixes the weights."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from breadth.lab.task.teacher import Teacher, TeacherTrace
 from breadth.measure.validate import IntArray
 
 LEVEL_SHARES = (0.15, 0.7, 0.15)
-"""Shares of easy, medium and hard problems in the lessons."""
+"""Shares of easy, medium and hard problems."""
 BATCHES_PER_SHELF = 64
-"""Batches drawn together and sorted by length, so that little is padded."""
+"""Batches that are drawn and sorted by length together, to keep padding short."""
 IGNORED_LABEL = -100
 OnLoss = Callable[[int, float], None]
-"""Told the step and its loss."""
+"""Called with the step and its loss."""
 
 
 @dataclass(frozen=True)
 class PretrainingPlan:
-    """How the reasoner is taught."""
+    """Sizes of pretraining."""
 
     steps: int = 8000
     """Optimizer steps."""
     batch: int = 32
-    """Traces of a step."""
+    """Traces per step."""
     learning_rate: float = 2.5e-3
     """Highest learning rate; it rises over the first hundred steps and falls along a cosine to nothing."""
     seed: int = 0
-    """Of weights, problems and traces."""
+    """Seed of weights, problems and traces."""
 
     def __post_init__(self) -> None:
         require(self, "steps", self.steps >= 1, "1 or more")
@@ -50,10 +50,8 @@ def pretrain(
     held_out: frozenset[Problem] = frozenset(),
     on_loss: OnLoss | None = None,
 ) -> Reasoner:
-    """Build a reasoner and teach it; problems held out are never shown, nor is any commuted form of them."""
-    reasoner = build_reasoner(
-        teacher, shape, plan.seed
-    )  # first of all: it says what to install where torch is missing
+    """Build and pretrain a reasoner; held-out problems are never shown, nor any commuted form of them."""
+    reasoner = build_reasoner(teacher, shape, plan.seed)  # first of all: it says what to install where torch is missing
     import torch
 
     model = reasoner.model.train()
@@ -63,10 +61,7 @@ def pretrain(
         inputs, labels = next(batches)
         for group in optimizer.param_groups:
             group["lr"] = (
-                plan.learning_rate
-                * min(1.0, (step + 1) / 100)
-                * 0.5
-                * (1 + math.cos(math.pi * step / plan.steps))
+                plan.learning_rate * min(1.0, (step + 1) / 100) * 0.5 * (1 + math.cos(math.pi * step / plan.steps))
             )
         logits = model(input_ids=torch.from_numpy(inputs)).logits  # padded on the right: no token sees the padding
         following = torch.from_numpy(labels)[:, 1:].flatten()
@@ -84,7 +79,7 @@ def pretrain(
 def training_batches(
     teacher: Teacher, plan: PretrainingPlan, held_out: frozenset[Problem], vocabulary: dict[str, int]
 ) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield token ids and labels for ever, each batch of traces of like length."""
+    """Yield batches of token ids and labels without end, each of traces of similar length."""
     rng = np.random.default_rng((plan.seed, 13))  # a stream of its own: the same seed draws other things elsewhere
     never = frozenset(problem.canonical for problem in held_out)
     while True:
@@ -99,7 +94,7 @@ def training_batches(
 def _trace_with_labels(
     teacher: Teacher, never: frozenset[Problem], vocabulary: dict[str, int], rng: np.random.Generator
 ) -> tuple[list[int], list[int]]:
-    """Return the tokens of one problem with its trace, and what is to be learnt of them."""
+    """Return the tokens of one problem with its trace, and their labels."""
     while True:
         problem = draw_problem(rng, teacher.facts.prime, LEVELS[rng.choice(len(LEVELS), p=LEVEL_SHARES)])
         if problem.canonical not in never:

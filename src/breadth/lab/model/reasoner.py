@@ -17,10 +17,10 @@ from breadth.lab.task.teacher import Teacher
 from breadth.lab.task.vocabulary import build_tokenizer, vocabulary_words
 
 TEACHER_FILE, CHECKSUMS_FILE = "teacher.toml", "checksums.json"
-"""Beside the weights: what they were taught, and what every file must hash to."""
+"""Files next to the weights: the teacher they learnt from, and the checksum of every file."""
 REQUIRED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", TEACHER_FILE)
-"""Files no reasoner is complete without; what else lies beside them when it is saved is hashed as well."""
-REINSTALL_REMEDY = "Install breadth again, or make the weights anew: breadth lab pretrain FOLDER."
+"""Files that every reasoner needs; any others saved with them are hashed as well."""
+REINSTALL_REMEDY = "Install breadth again, or make the weights again: breadth lab pretrain FOLDER."
 SHIPPED_FOLDER = "base"
 """Folder of this package with the weights that ship."""
 
@@ -96,7 +96,7 @@ def _write_reasoner(reasoner: Reasoner, folder: Path) -> None:
 
     folder.mkdir()
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # two megabytes need none, and it would stand in the middle of ours
+    logging.disable_progress_bar()  # two megabytes need none, and it would disturb ours
     try:
         reasoner.model.save_pretrained(folder)
     finally:
@@ -107,7 +107,7 @@ def _write_reasoner(reasoner: Reasoner, folder: Path) -> None:
     for path in folder.iterdir():
         path.chmod(
             (folder / TEACHER_FILE).stat().st_mode
-        )  # safetensors writes for its owner alone; who may read the rest may read the weights
+        )  # safetensors writes for its owner alone; the weights get the mode of the other files
     sums = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
     (folder / CHECKSUMS_FILE).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
 
@@ -131,9 +131,9 @@ def default_folder() -> Path:
 
 
 def reasoner_digest(folder: Path | None = None) -> str:
-    """Return one hash that stands for all files of a reasoner, by default the one that ships; made from its checksums."""
+    """Return one hash for all files of a reasoner (by default the shipped one), made from its checksums."""
     place = default_folder() if folder is None else folder
-    read_checksums(place)  # what is no complete reasoner is refused in words
+    read_checksums(place)  # refuses an incomplete reasoner with a message
     return file_sha256(place / CHECKSUMS_FILE)
 
 
@@ -179,7 +179,7 @@ def file_sha256(path: Path) -> str:
 
 
 def reasoner_prime(folder: Path | None = None) -> int:
-    """Return the prime that a reasoner reckons modulo, by default the one that ships."""
+    """Return the prime modulus of a reasoner's task, by default of the shipped one."""
     place = default_folder() if folder is None else folder
     check_files(place)
     return settings.load(Teacher, place / TEACHER_FILE).facts.prime

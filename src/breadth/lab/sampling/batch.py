@@ -1,4 +1,7 @@
-"""What is to be drawn from the reasoner: one completion a job, checked before it is begun, and held as a row while it is drawn."""
+"""Samples many completions of the reasoner together: jobs, the rows of a batch, and a plain loop over both.
+
+Rows join and leave at any step, and no completion depends on the others in its batch.
+"""
 
 from __future__ import annotations
 
@@ -75,11 +78,11 @@ class ThinkingMarks:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> ThinkingMarks:
-        """Look them up."""
+        """Look the tokens up in a tokenizer."""
         return cls(*(int(tokenizer.convert_tokens_to_ids(word)) for word in (OPEN, CLOSE, AGAIN, END)))
 
     def count_thinking(self, ids: tuple[int, ...]) -> int:
-        """Return how many thinking tokens stand behind the last opening mark; -1 when there is none, or the thinking is closed."""
+        """Count the thinking tokens after the last opening mark; -1 if there is none, or thinking is closed."""
         if self.open not in ids:
             return -1
         behind = ids[::-1].index(self.open)
@@ -111,6 +114,7 @@ def initial_rows(jobs: Iterable[tuple[int, CompletionJob]], marks: ThinkingMarks
 
 
 def initial_row(key: int, job: CompletionJob, marks: ThinkingMarks, context: int) -> tuple[float, ...]:
+    """Return the fields of one row, in the order of `ROW_FIELDS`."""
     sampling = job.sampling
     return (
         key,
@@ -136,9 +140,7 @@ TOKEN_ENDINGS: tuple[TokenEnding, ...] = ("", "stop", "length")
 MAX_PREFILL_TOKENS = 16384
 """Prompt tokens read in one pass, padding included: bounds the memory it takes."""
 FREE_PARTS = 16
-"""A full house takes new rows in once a sixteenth of it is free: reading a few prompts costs nearly as much as reading
-many.
-"""
+"""A full batch admits rows once a sixteenth of it is free: prefilling a few prompts costs nearly as much as many."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,7 @@ class CompletionBatch:
         return step
 
     def drop(self, gone: BoolArray, *, spoilt: bool = False) -> None:
-        """Let rows leave: the last ones take their places. What is ``spoilt`` is wiped out as well."""
+        """Remove rows; the last ones take their places. ``spoilt`` clears their cache as well."""
         import torch
 
         if not gone.any():
@@ -270,7 +272,7 @@ class CompletionBatch:
         return imposed, imposed != ids
 
     def _record_tokens(self, ids: IntArray) -> IntArray:
-        """Note the tokens written and return why each row ends, if it does; an opening mark inside thinking is a thought like another."""
+        """Record the tokens and return why each row ends, if it does; an opening mark in thinking is ordinary."""
         rows, marks = self.rows, self.marks
         thinking = rows["thought"] >= 0
         rows["thought"] = np.where(
@@ -290,7 +292,7 @@ class CompletionBatch:
 
 
 def sample_all(reasoner: Reasoner, jobs: Sequence[CompletionJob], max_running: int = 1024) -> list[Completion]:
-    """Draw all jobs, at most so many at once, in this thread; return them in order. The fastest way there is."""
+    """Sample all jobs in this thread, at most ``max_running`` at once, and return them in order: the fastest way."""
     import torch
 
     if max_running < 1:
@@ -313,13 +315,13 @@ def sample_all(reasoner: Reasoner, jobs: Sequence[CompletionJob], max_running: i
 
 
 def count_admitted(running: int, waiting: int, max_running: int) -> int:
-    """Return how many of those waiting should join now: all that fit, but in a full house not before a share of it is free."""
+    """Return how many waiting jobs to admit: all that fit, but into a full batch only once a share of it is free."""
     free = max(0, max_running - running)
     return min(free, waiting) if waiting <= free or free * FREE_PARTS >= max_running else 0
 
 
 def non_finite_error() -> ServerError:
-    """Return what is said of a row whose logits are not finite."""
+    """Return the error of a row whose logits are not finite."""
     return ServerError(
         "The model's logits are not finite.",
         "Its weights are broken: load others, or lower the learning rate.",
@@ -359,7 +361,7 @@ def prefill_groups(givens: Sequence[tuple[int, ...]]) -> Iterator[Sequence[tuple
 
 
 def pad_right(texts: Sequence[tuple[int, ...]]) -> IntArray:
-    """Return texts, shortest first, as one table; each is padded by its own last token, so that nothing foreign reaches its row."""
+    """Return texts, shortest first, as one table; each is padded with its own last token."""
     ids = np.zeros((len(texts), len(texts[-1])), np.int64)
     for row, text in enumerate(texts):
         ids[row, : len(text)] = text

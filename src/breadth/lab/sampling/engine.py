@@ -1,4 +1,4 @@
-"""The reasoner at work in a thread of its own: completions asked for by anyone, at any time, drawn together, told token by token."""
+"""Runs the reasoner in its own thread with continuous batching, and delivers completions token by token."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SampledToken:
     """One token of a completion."""
 
     id: int
-    """Which."""
+    """Its number in the vocabulary."""
     logprob: float
     """Raw: before temperature and cuts."""
     entropy: float
@@ -35,36 +35,36 @@ class SampledToken:
     top: tuple[tuple[int, float], ...]
     """The likeliest tokens with their log-probs, likeliest first, as many as were asked for."""
     forced: bool = False
-    """Imposed by a budget, not drawn."""
+    """Forced by a budget, not sampled."""
     last: TokenEnding = ""
     """Why the completion ends with this token, if it does; with ``stop`` the token is the end of the reply."""
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A job that was handed in."""
+    """A submitted job."""
 
     job: CompletionJob
-    """What is drawn."""
+    """The job."""
     on_token: Callable[[SampledToken], None] = field(repr=False)
-    """Told of every token."""
+    """Called with every token."""
     on_failure: Callable[[Exception], None] = field(repr=False)
-    """Told when there will be no more, though there should be."""
+    """Called with the error when the completion fails."""
     open: bool = True
-    """Whether somebody still listens."""
+    """Whether callbacks are still wanted."""
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    """Held while the listener is told something."""
+    """Held while a callback runs."""
 
     def cancel(self) -> None:
         """Draw no further.
 
-        Once this returns, nothing more is heard of the job; may be called from any thread, and from ``heard``.
+        Once this returns, no callback of the job runs any more. Callable from any thread, also from ``on_token``.
         """
         with self.lock:
             self.open = False
 
     def deliver(self, token: SampledToken) -> None:
-        """Hand a token on. A listener that breaks is told so, and of nothing more."""
+        """Deliver a token. If the callback raises, the job fails with that error and gets nothing more."""
         with self.lock:
             if not self.open:
                 return
@@ -76,7 +76,7 @@ class Ticket:
                 self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Say that there will be no more."""
+        """Report that the completion has failed."""
         with self.lock:
             if self.open:
                 self.open = False
@@ -85,10 +85,10 @@ class Ticket:
 
 
 class Engine:
-    """Draws completions of one reasoner in a thread of its own, all that are open together, with continuous batching.
+    """Samples completions of one reasoner in its own thread, all open ones together, with continuous batching.
 
-    What a job draws depends on the job alone, not on what else is drawn. Weights are those the model has when the
-    engine is made.
+    A completion depends on its job alone, not on the others in the batch. The engine uses the weights that the model
+    has when the engine is made.
     """
 
     def __init__(self, reasoner: Reasoner, *, max_running: int = 512, threads: int = 1) -> None:
@@ -115,9 +115,9 @@ class Engine:
     def submit(
         self, job: CompletionJob, on_token: Callable[[SampledToken], None], on_failure: Callable[[Exception], None]
     ) -> Ticket:
-        """Hand a job in.
+        """Submit a job.
 
-        Both callbacks are called in the engine's thread, which they hold up; nothing is called once it is cancelled.
+        Both callbacks run in the engine's thread and hold it up; none runs once the job is cancelled.
 
         Raises ServerError for a job that cannot be drawn, or when the engine is closed.
         """
@@ -157,7 +157,7 @@ class Engine:
             return not self._closing
 
     def _advance(self) -> None:
-        """Let the cancelled leave and the waiting join, then draw a token for each and tell of it."""
+        """Drop cancelled jobs, admit waiting ones, then sample one token each and deliver it."""
         import numpy as np
 
         keys = self._batch.rows["key"].tolist()
@@ -174,7 +174,7 @@ class Engine:
             self._deliver(self._batch.step())
 
     def _admit(self) -> dict[int, Ticket]:
-        """Take those out of the queue that join now, each under a new key."""
+        """Take the jobs to admit now out of the queue, each under a new key."""
         found: dict[int, Ticket] = {}
         with self._wake:
             while self._waiting and not self._waiting[0].open:
@@ -221,8 +221,8 @@ class Engine:
         failure = error
         if not isinstance(error, ServerError):
             failure = ServerError(
-                f"Drawing broke: {error}",
-                "Look at what caused it; the jobs behind it are drawn all the same.",
+                f"Sampling failed: {error}",
+                "See its cause; later jobs are not affected.",
                 status=500,
             )
             failure.__cause__ = error
@@ -231,4 +231,5 @@ class Engine:
 
 
 def closed_error() -> ServerError:
+    """Return the error of jobs given to a closed engine."""
     return ServerError("The engine is closed.", "Start another one.", status=503)

@@ -1,4 +1,8 @@
-"""The reasoner's forward pass, written for many completions at once: weights taken out of the model once, one cache for all rows."""
+"""The reasoner's forward pass and choice of the next token, for many completions at once.
+
+The weights are copied out of the model once, and one cache holds all rows. Each row has its own sampling settings and
+its own random numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ PROBE_TOKENS = 8
 
 
 class KVCache:
-    """Keys and values of all rows: of each row its own positions from 0 on, so rows of any length stand side by side.
+    """Keys and values of all rows: of each row its own positions from 0 on, so rows of any length fit together.
 
     What lies behind the end of a row is masked, never read; it is finite all the same, for nothing times not-a-number
     is not nothing.
@@ -145,7 +149,7 @@ class ReasonerNetwork:
         return KVCache(len(self.blocks), self.heads, self.cosines.shape[-1])
 
     def prefill(self, ids: Tensor) -> Tensor:
-        """Return keys and values of texts that begin at position 0 and are padded on the right; no token sees the padding."""
+        """Return keys and values of texts from position 0 on, padded on the right; no token attends to the padding."""
         stream, width = self.embedding[ids], ids.shape[1]
         cosines, sines = self.cosines[:width, None], self.sines[:width, None]
         found = []
@@ -189,6 +193,7 @@ class ReasonerNetwork:
 
 
 def model_error(problem: str) -> ServerError:
+    """Return the error for a model that the network does not reproduce."""
     remedy = "Draw from a plain Llama in float32 with as many key heads as query heads, or use TransformersSampler."
     return ServerError(problem, remedy, fatal=True)
 
@@ -204,8 +209,9 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tenso
     return torch.bmm(shares.view(rows * heads, 1, width), values.flatten(0, 1)).view(rows, -1)
 
 
-def rms_norm(stream: Tensor, tiny: float) -> Tensor:
-    return functional.rms_norm(stream, stream.shape[-1:], None, tiny)
+def rms_norm(stream: Tensor, epsilon: float) -> Tensor:
+    """Normalize the stream; the weights of the norm are already in the next matrix."""
+    return functional.rms_norm(stream, stream.shape[-1:], None, epsilon)
 
 
 def _copy(weight: Tensor) -> Tensor:
@@ -236,13 +242,13 @@ def splitmix64(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def uniforms(seeds: NDArray[np.uint64], places: IntArray) -> FloatArray:
-    """Return a number from 0 to below 1 for each seed and place: the same whoever else is drawn, and when."""
+    """Return a number in [0, 1) for each seed and position, independent of the rest of the batch."""
     mix = splitmix64(splitmix64(seeds) + places.astype(np.uint64) * GOLDEN)
     return (mix >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def choose_tokens(logits: Tensor, rows: NDArray[Any]) -> TokenChoice:
-    """Choose a token for each row of logits: temperature, min-p, top-k, top-p, chance; temperature 0 takes the likeliest.
+    """Sample a token per row of logits by temperature, min-p, top-k and top-p; temperature 0 takes the likeliest.
 
     ``rows`` has the fields seed, written, temperature, top_p, top_k and min_p. A token is found by inverting the
     cumulative distribution, in the order of the vocabulary, at the row's own `uniforms`; so what is drawn depends on

@@ -19,13 +19,13 @@ from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.completion import as_float32, split_thinking
 
 REASONER_OFFERS = frozenset({"logprobs", "confidences", "prefix", "seed", "halt"})
-"""What it can do: all there is."""
+"""Everything a sampler can offer."""
 DEFAULT_TOP_LOGPROBS = 20
 """Log-probs that a confidence averages, unless a draw asks for another number (arXiv 2508.15260)."""
 
 
 class ReasonerSampler:
-    """Draws from the reasoner; all draws that are awaited at one time are drawn together, in a thread of their own.
+    """Samples from the reasoner; all requests awaited at one time are batched, in a separate thread.
 
     Tokens are words set apart by spaces; a continuation brings the space that its prefix lacks. Log-probs are raw,
     confidences are from the true top k, the entropy of every step is in ``message["entropies"]``. The same draw gives
@@ -71,7 +71,7 @@ class ReasonerSampler:
         await asyncio.to_thread(self.engine.close)
 
     def _prompt_ids(self, draw: SampleRequest) -> list[int]:
-        """Return the tokens of prompt and prefix, each cut by itself: two words without a space between them would be one, and unknown."""
+        """Return the tokens of prompt and prefix, tokenized separately: joined words would become one unknown token."""
         prompt = draw.prompt
         if not isinstance(prompt, str):
             messages = [dict(message) for message in prompt]
@@ -82,7 +82,7 @@ class ReasonerSampler:
 
 @dataclass
 class _PendingCompletion:
-    """One completion being written; it hears its tokens in the engine's thread."""
+    """One completion in progress; it receives its tokens in the engine's thread."""
 
     draw: SampleRequest
     meter: Meter
@@ -107,13 +107,13 @@ class _PendingCompletion:
         self.reach = max(map(len, self.draw.sampling.stop), default=0)
 
     def attach(self, ticket: Ticket) -> None:
-        """Take the ticket in; its first tokens, even the last one, may have come before it."""
+        """Attach the ticket; tokens, even the last one, may have arrived before it."""
         self.ticket = ticket
         if self.over:
             ticket.cancel()
 
     def on_token(self, token: SampledToken) -> None:
-        """Take a token in; where the completion ends with it, say so."""
+        """Record a token; report the end if the completion ends with it."""
         if self.over:
             return
         self.meter.tokens += 1
@@ -132,12 +132,12 @@ class _PendingCompletion:
             self._report(finish)
 
     def fail(self, error: Exception) -> None:
-        """Take in that there is no more to come."""
+        """Report that the completion has failed."""
         self.over = True
         self._report(error)
 
     def candidate(self, finish: Finish, prompt_tokens: int) -> Candidate:
-        """Return what was written."""
+        """Return the finished completion."""
         draw, whole = self.draw, "".join(self.pieces)
         reasoning, answer, thinking = ("", whole, 0) if draw.prefix else split_thinking(self.pieces)
         return Candidate(
@@ -157,7 +157,7 @@ class _PendingCompletion:
         )
 
     def _finish(self, piece: str, token: SampledToken, halted: bool) -> Finish | None:
-        """Take the text of a token in and say why the completion ends with it, if it does."""
+        """Append the text of a token and return why the completion ends with it, if it does."""
         self.pieces.append(piece)
         self.tail = (self.tail + piece)[-(self.reach + len(piece)) :] if self.reach else ""
         if token.last == "stop":

@@ -1,4 +1,7 @@
-"""One reply as it is being written: tokens in, pieces of text out, held back while they may turn out to begin a stop text."""
+"""Replies of the served reasoner: written token by token, streamed from the engine, encoded in the OpenAI schema.
+
+Text is held back while it may be the beginning of a stop text. Tokens reach the event loop in batches.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class ReplyPiece:
 class ReplyWriter:
     """One reply of a request.
 
-    Thinking is set apart from the answer when ``apart``, else it stands in the text with its marks.
+    Thinking is set apart from the answer when ``apart``, else it stays in the text with its marks.
     """
 
     def __init__(
@@ -72,9 +75,9 @@ class ReplyWriter:
         self._held: list[ReplyPiece] = []
 
     def take(self, token: SampledToken) -> list[ReplyPiece]:
-        """Take a token in and return the pieces that can be shown."""
+        """Record a token and return the pieces that can be shown."""
         if self.finish is not None:
-            return []  # it was drawn before the engine heard that the reply has ended
+            return []  # sampled before the engine learnt that the reply has ended
         self.tokens += 1
         if token.id != self._wording.end:
             self._held.append(self._piece(token))
@@ -147,10 +150,10 @@ AddedPieces: TypeAlias = list[tuple[ReplyWriter, list[ReplyPiece]]]
 
 
 class ReplyStream:
-    """Has every reply of a request drawn while the context lasts; leaving it cancels what is still being drawn.
+    """Samples every reply of a request while the context is open; leaving it cancels what is still running.
 
-    The engine speaks in its own thread, token by token. They are put in a queue, and the event loop is woken once for
-    all that have come since it last looked, however many.
+    Tokens arrive in the engine's thread. They are queued, and the event loop is woken once for all that have arrived
+    since it last looked.
     """
 
     def __init__(self, engine: Engine, wanted: CompletionRequest, writings: Sequence[ReplyWriter]) -> None:
@@ -203,7 +206,7 @@ class ReplyStream:
         return added
 
     def _on_token(self, index: int, token: SampledToken | Exception) -> None:
-        """Take a token, or what went wrong, in the engine's thread."""
+        """Queue a token, or an error, in the engine's thread."""
         self._arrived.append((index, token))
         if not self._called:
             self._called = True
@@ -309,4 +312,5 @@ def _chat_entry(entry: ShownLogprob) -> dict[str, Any]:
 
 
 def token_json(text: str, logprob: float) -> dict[str, Any]:
+    """Return a token with its log-prob in the form of chats."""
     return {"token": text, "logprob": logprob, "bytes": list(text.encode())}

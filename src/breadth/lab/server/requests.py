@@ -1,4 +1,4 @@
-"""What a client wants of the served reasoner: the body of a request, read strictly, as one prompt in tokens and a way to draw."""
+"""Reads the body of a completion request strictly: the prompt in tokens, and how to sample."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class CompletionRequest:
         return self.path == CHAT_PATH
 
     def seeds(self) -> list[int]:
-        """Return a seed for each reply; the first is the request's own, so that it does not depend on how many are wanted."""
+        """Return a seed per reply; the first is the request's own, whatever the number of replies."""
         return [
             self.seed,
             *(int(np.random.SeedSequence((self.seed, place)).generate_state(1)[0]) for place in range(1, self.replies)),
@@ -80,7 +80,7 @@ class CompletionRequest:
 
 
 def read_completion_request(call: ClientRequest, wording: RoutesTokens, context: int) -> CompletionRequest:
-    """Return what a request wants; raises Refusal with the name of the field that is wrong."""
+    """Read a request; raises ApiError with the name of the field that is wrong."""
     _refuse_unsupported(call.fields)
     if not 1 <= call.replies_per_prompt <= MAX_REPLIES or call.fields.get("best_of", 1) > call.replies_per_prompt:
         raise invalid_field("n", f"up to {MAX_REPLIES} replies, and 'best_of' no more than that: none is thrown away")
@@ -144,6 +144,7 @@ def read_chat(call: ClientRequest, wording: RoutesTokens) -> tuple[tuple[int, ..
 
 
 def read_text_prompt(call: ClientRequest, wording: RoutesTokens) -> tuple[tuple[int, ...], str]:
+    """Return the tokens of a plain completion, and its prompt."""
     if not isinstance(call.prompt, str):
         raise invalid_field("prompt", "one text: send several in requests of their own")
     words = prefix_words(call.prompt)
@@ -164,7 +165,7 @@ def read_thinking_cap(fields: Mapping[str, Any]) -> int | None:
 
 
 def read_alternatives(call: ClientRequest) -> int | None:
-    """Return how many alternatives are wanted at each token, asked for as in chats or as in completions; None for no log-probs."""
+    """Return how many alternatives to show per token, as chats or completions ask for it; None for no log-probs."""
     asked, top = call.fields.get("logprobs"), call.fields.get("top_logprobs")
     if call.path != CHAT_PATH and asked is not True:
         asked, top = asked is not None and asked is not False, asked
@@ -186,4 +187,5 @@ def read_seed(call: ClientRequest) -> int:
 
 
 def invalid_field(name: str, needed: str) -> ApiError:
+    """Return the error for a field with a wrong value."""
     return ApiError(400, f"'{name}' must be {needed}.", param=name, code="invalid_value")

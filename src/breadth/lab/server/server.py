@@ -1,7 +1,7 @@
-"""The tiny reasoner over HTTP: an OpenAI-compatible server in one process, with thinking, log-probs, prefix continuation and budgets.
+"""The tiny reasoner over HTTP: an OpenAI-compatible server with thinking, log-probs, prefix continuation and budgets.
 
 It speaks llama.cpp's dialect: a last message of the assistant's is continued, ``reasoning_budget_tokens`` caps
-thinking, and ``/props`` says what it is and how it draws unless told otherwise, by which clients know the dialect. It
+thinking, and ``/props`` lists the model and its default sampling, by which clients know the dialect. It
 does not claim to be llama.cpp.
 """
 
@@ -31,13 +31,13 @@ from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 ReasoningFormat = Literal["none", "deepseek"]
-"""Where thinking stands in a chat's reply: in its content, marks and all, or apart in ``reasoning_content``
+"""Where a chat's reply holds its thinking: in the content with its marks, or apart in ``reasoning_content``
 (llama.cpp's names).
 """
 RETRY_SECONDS = 1.0
-"""Seconds after which a client that was one too many may try again."""
+"""Seconds after which a refused client may try again."""
 LAB_DRAIN_POLL_SECONDS = 0.02
-"""Seconds between two looks at whether the last reply has been drawn."""
+"""Seconds between two checks whether the last reply has ended."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,17 @@ class LabServerSettings:
     threads: int = 1
     """Threads that draw."""
     reasoning_format: ReasoningFormat = "none"
-    """Where thinking stands in a chat's reply."""
+    """Where a chat's reply holds its thinking."""
     name: str = "routes"
     """Name of the model."""
     max_running: int = 512
     """Replies drawn at once; more wait."""
     max_in_flight: int = 2048
-    """Replies drawn and waiting at most; more are told to come back (429), so that nobody waits for minutes unawares.
-    """
+    """Maximum replies running and waiting; more are refused with 429, so no client waits for minutes unawares."""
     max_body_bytes: int = 1_000_000
     """Bytes of a request at most; the longest prompt that fits the context is some 20,000."""
     drain_seconds: float = 10.0
-    """Seconds that requests in flight are given when the server is told to end."""
+    """Seconds that requests in flight get to finish when the server stops."""
 
     def __post_init__(self) -> None:
         require(self, "threads", self.threads >= 1, "1 or more")
@@ -74,7 +73,7 @@ class LabServerSettings:
 class LabServer:
     """A reasoner on an address while the context lasts."""
 
-    def __init__(self, reasoner: Reasoner, settings: LabServerSettings = LabServerSettings()) -> None:
+    def __init__(self, reasoner: Reasoner, settings: LabServerSettings = LabServerSettings()) -> None:  # noqa: B008 - frozen
         self.reasoner = reasoner
         """What is served."""
         self.settings = settings
@@ -128,15 +127,15 @@ class LabServer:
 
     @contextmanager
     def reserve(self, replies: int) -> Iterator[None]:
-        """Take a place for replies; refuse them when there is none."""
+        """Reserve capacity for replies; refuse them if there is none."""
         if self.draining:
             raise ApiError(
                 503, "The server is about to end: ask again in a moment.", code="draining", retry_after=RETRY_SECONDS
             )
         if self.in_flight + replies > self.settings.max_in_flight:
             message = (
-                f"{self.in_flight} replies are being drawn or waiting, of {self.settings.max_in_flight} at most: try again, or"
-                " ask for fewer."
+                f"{self.in_flight} of at most {self.settings.max_in_flight} replies are running or waiting: try again,"
+                " or ask for fewer."
             )
             raise ApiError(429, message, code="too_many_requests", retry_after=RETRY_SECONDS)
         self.in_flight += replies
@@ -146,7 +145,7 @@ class LabServer:
             self.in_flight -= replies
 
     def start_replies(self, wanted: CompletionRequest) -> list[ReplyWriter]:
-        """Return the replies to a request, nothing of them written yet."""
+        """Return the replies to a request, still empty."""
         apart = self.settings.reasoning_format == "deepseek"
         return [ReplyWriter(wanted, self.tokens, index, apart=apart) for index in range(wanted.replies)]
 
@@ -156,6 +155,7 @@ class LabServer:
 
 
 def lab_listen_error(settings: LabServerSettings, error: OSError) -> SettingsError:
+    """Return the error for an address that cannot be used."""
     if error.errno == errno.EADDRINUSE:
         problem = f"Port {settings.port} of {settings.host} is taken by another program."
         return SettingsError(problem, "Choose another with --port, or 0 for a free one.")
@@ -185,7 +185,7 @@ def lab_application(server: LabServer) -> web.Application:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: PageHandler) -> web.StreamResponse:
-    """Turn what goes wrong before a reply has begun into the OpenAI shape."""
+    """Turn errors raised before a reply has started into the OpenAI shape."""
     try:
         return await handler(request)
     except ApiError as refusal:
@@ -201,6 +201,7 @@ async def answer_errors(request: web.Request, handler: PageHandler) -> web.Strea
 
 
 def http_refusal(error: web.HTTPException, request: web.Request) -> ApiError:
+    """Return an aiohttp error in the OpenAI shape."""
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         most = request.app[SERVER_KEY].settings.max_body_bytes
         return ApiError(
@@ -221,7 +222,7 @@ def http_refusal(error: web.HTTPException, request: web.Request) -> ApiError:
 
 
 def failure_refusal(error: Exception) -> ApiError:
-    """Return how a fault of ours is told: what the engine says itself, or where to look."""
+    """Return the error for a failure of ours: the engine's own message, or where to look."""
     if isinstance(error, ServerError):
         return ApiError(error.status or 500, f"{error.problem} {error.remedy}", code="not_drawn")
     LOGGER.error("a request broke on our side", exc_info=error)
@@ -271,6 +272,7 @@ async def stream_replies(
 
 
 async def show_models(request: web.Request) -> web.Response:
+    """List the served model."""
     server = request.app[SERVER_KEY]
     weights = sum(tensor.numel() for tensor in server.reasoner.model.parameters())
     about = {"n_ctx": server.context, "n_vocab": server.tokens.size, "n_params": weights}
@@ -285,7 +287,7 @@ async def show_models(request: web.Request) -> web.Response:
 
 
 async def show_properties(request: web.Request) -> web.Response:
-    """Say what is served and how it draws unless told otherwise, where llama.cpp says it."""
+    """Return the model and its default sampling, as llama.cpp does."""
     server = request.app[SERVER_KEY]
     defaults = {
         "temperature": 1.0,
@@ -312,9 +314,11 @@ async def show_properties(request: web.Request) -> web.Response:
 
 
 async def report_health(request: web.Request) -> web.Response:
+    """Say whether the server takes requests."""
     draining = request.app[SERVER_KEY].draining
     return to_response({"status": "draining" if draining else "ok"}, 503 if draining else 200)
 
 
 def to_response(content: object, status: int = 200) -> web.Response:
+    """Return content as a JSON response."""
     return web.Response(status=status, body=orjson.dumps(content), content_type="application/json")

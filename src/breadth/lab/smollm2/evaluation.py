@@ -1,4 +1,4 @@
-"""Measures a policy of the second rung on held-out sums: many replies to each, and both ways of answering at equal tokens."""
+"""Evaluates a SmolLM2 policy on held-out sums: many replies to each, and long thought against vote at equal tokens."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from breadth.measure.validate import IntArray
 from breadth.runs.writer import RunWriter, problem_id
 from breadth.runtime.samplers.transformers import TransformersSampler
 
-UNKNOWN_ENTROPY = Interval(float("nan"), 0.0, float("inf"), method="not told apart in plain text")
+UNKNOWN_ENTROPY = Interval(float("nan"), 0.0, float("inf"), method="not distinguished in plain text")
 """Entropy of forks and of mechanical tokens: which are which is known only where a grammar says so."""
 
 
 @dataclass(frozen=True)
 class SumsEval:
-    """What is kept of a policy's replies to held-out sums."""
+    """Summary of a policy's replies to held-out sums."""
 
     policy: PolicyEval
     """pass@k, maj@k, entropies and tokens."""
@@ -47,7 +47,7 @@ class SumsEval:
 
 
 def evaluate_sums(policy: SmolLM2Policy, plan: SmolLM2Plan, run: Path, step: int) -> SumsEval:
-    """Draw many replies to each held-out problem and sum them up; they are written to a run folder too, as those of a step."""
+    """Sample many replies per held-out problem and summarize them; they go to the run folder too."""
     problems = list_held_out_sums(plan.problems)
     replies = sample_replies(
         policy, [problem.prompt for problem in problems], plan.samples, plan.max_completion_length, plan.seed
@@ -92,10 +92,10 @@ def summarize_sum_replies(
 
 
 def answer_sums(policy: SmolLM2Policy, plan: SmolLM2Plan) -> ExtendedVsParallel:
-    """Answer held-out problems by one long thought and by vote, through the driver and the sampler for models in this process.
+    """Answer held-out problems by one long thought and by vote, through the driver and the in-process sampler.
 
-    The model does not mark its thinking and knows no word for thinking again. What makes it go on is the question once
-    more, on a line of its own, as sums stand one below the other in its prompt: it sees its earlier attempts, and the
+    The model does not mark its thinking and knows no word for thinking again. The question once more, on a line of
+    its own, makes it continue, as its prompt has one sum per line: it sees its earlier attempts, and the
     last one counts.
     """
     questions = [
@@ -108,7 +108,7 @@ def answer_sums(policy: SmolLM2Policy, plan: SmolLM2Plan) -> ExtendedVsParallel:
 
 
 def write_sum_replies(problems: Sequence[Sum], replies: Sequence[Sequence[SumReply]], run: Path, step: int) -> None:
-    """Write replies to a run folder, as the rollouts of a step on problems held out; those of an attempt that was killed stay."""
+    """Write replies to a run folder as rollouts of a step on held-out problems, unless the step has some already."""
     if has_evaluation(run, step):
         return
     rows: list[dict[str, Any]] = [

@@ -1,4 +1,8 @@
-"""The task of the second rung: sums of three digits in plain text, step by step, behind one worked example."""
+"""The SmolLM2 replication: its task, its sizes and its trials.
+
+The task is sums of three digits in plain text, step by step, after one worked example. The model is evaluated before
+training, after plain GRPO and after protected GRPO, each by one long thought and by vote.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ class Sum:
 
     @property
     def text(self) -> str:
-        """The question as it stands at the end of the prompt, e.g. ``3 + 8 + 5 =``."""
+        """The question at the end of the prompt, e.g. ``3 + 8 + 5 =``."""
         return f"{_plus(self.numbers)} ="
 
     @property
@@ -112,8 +116,9 @@ class SmolLM2Plan:
     """Learning rate of both arms, constant after five steps.
 
     Published GRPO runs on this very model take 5e-6 to 2e-5 with Adam
-    (model cards and the course of TRL's makers); larger models take 1e-6. Not tuned here: forty steps are too dear for
-    a sweep."""
+    (model cards and the course of TRL's makers); larger models take 1e-6. Not tuned here: forty steps are too
+    expensive for a sweep.
+    """
     prompts: int = 4
     """Problems of a generation."""
     group: int = 8
@@ -131,7 +136,7 @@ class SmolLM2Plan:
     samples: int = 32
     """Replies to each."""
     votes: int = 8
-    """Replies that maj@k is told of."""
+    """Replies that maj@k votes over."""
     compared_problems: int = 32
     """Held-out problems that are answered both ways."""
     thinking: int = 96
@@ -184,7 +189,7 @@ SMOLLM2_BASE, MODEL_FOLDER = "base", "model"
 loads it.
 """
 SUMS_EVAL_FILE, SUMS_COMPARISON_FILE = "breadth.json", "both_ways.json"
-"""In the folder of a trial, beside what training leaves there."""
+"""Files in the folder of a trial, next to what training leaves there."""
 STEPS_PER_EVAL, STEPS_PER_COMPARISON = 4, 15
 """Optimizer steps that take as long as measuring a policy, and as answering both ways, about."""
 
@@ -195,7 +200,7 @@ class SmolLM2Experiment:
 
     Trials run side by side with a thread each, not one after the other with two: reading and writing tokens one by one,
     Adam and all the small steps between the large products gain little from a second thread, and two trainings that
-    share nothing gain all of it. The longest trial is first, and measuring the base comes last, beside it.
+    share nothing gain all of it. The longest trial is first; the base is evaluated last, at the same time.
     """
 
     name: str = "smollm2"
@@ -253,7 +258,7 @@ class SmolLM2Experiment:
 def run_smollm2_base(
     config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Measure the base as the arms are measured."""
+    """Evaluate the base as the arms are evaluated."""
     from breadth.lab import records
     from breadth.lab.smollm2.policy import load_policy
 
@@ -267,7 +272,7 @@ def run_smollm2_base(
 def run_smollm2_arm(
     config: Mapping[str, Any], folder: Path, base: Path | None, on_units: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Train one arm at one seed, measure it, and let it answer both ways; what was done before an interruption is read."""
+    """Train one arm at one seed, evaluate it, and let it answer by both modes; finished parts are read from disk."""
     from breadth.lab import records
     from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel
     from breadth.lab.evaluation.training_log import read_training_log
@@ -279,9 +284,7 @@ def run_smollm2_arm(
     policy = train_smollm2(plan, config["arm"], folder, _require_base(base), on_units)
     sums = _load_or_evaluate(policy, plan, folder, plan.steps)
     on_units(plan.steps + STEPS_PER_EVAL)
-    answers = records.load_or_make(
-        ExtendedVsParallel, folder / SUMS_COMPARISON_FILE, lambda: answer_sums(policy, plan)
-    )
+    answers = records.load_or_make(ExtendedVsParallel, folder / SUMS_COMPARISON_FILE, lambda: answer_sums(policy, plan))
     arm = SmolLM2Arm(sums, answers, read_training_log(folder / RUN_FOLDER))
     return {"arm": records.to_row(arm)}
 
@@ -298,5 +301,5 @@ def _load_or_evaluate(policy: SmolLM2Policy, plan: SmolLM2Plan, folder: Path, st
 
 def _require_base(base: Path | None) -> Path:
     if base is None:
-        raise ValueError("the second rung ships no model: a trial is given the folder of one")
+        raise ValueError("the SmolLM2 replication ships no model: a trial needs the folder of one")
     return base

@@ -1,4 +1,4 @@
-"""The second rung as a page: verdicts computed from the numbers, the two by two table, the policies; what does not show is said not to."""
+"""The report of the SmolLM2 replication: verdicts computed from the numbers, the two-by-two table, the policies."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from breadth.measure.intervals import Interval
 from breadth.report.cells import Cell, format_number
 from breadth.report.sections import Column, Fact, Page, Section, Severity, Table, Verdict
 
-SMOLLM2_TITLE = "The second rung: SmolLM2-135M-Instruct on sums"
+SMOLLM2_TITLE = "The SmolLM2 replication: SmolLM2-135M-Instruct on sums"
 ARM_LABELS = ("plain GRPO", "protected")
 LONG_THOUGHT_NOTE = (
-    "The long thought goes on by the question being put once more on a line of its own, and its last attempt counts."
+    "The long thought is continued by repeating the question on a line of its own; its last attempt counts."
 )
-"""How this model is made to think on."""
+"""How this model is made to continue thinking."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SmolLM2Results:
 def smollm2_page(found: SmolLM2Results, statement: str) -> Page:
     """Return the whole report, by as much as has ended."""
     if not found.plain:
-        head, remedy = "At no seed have both arms ended.", "Run the same command again: it goes on where it stopped."
+        head, remedy = "At no seed have both arms ended.", "Run the same command again: it resumes where it stopped."
         return Page(
             SMOLLM2_TITLE,
             [Verdict(Severity.CANNOT_TELL, head, remedy), *_base_sections(found)],
@@ -93,7 +93,7 @@ def conclude_narrowing(base: PolicyEval, plain: Sequence[EvaluatedArm], k: int) 
         f" {change_sentence(f'pass@{k}', lost)}"
     )
     worse = lost.is_significant and lost.value.value < 0
-    facts = [Fact("pass@1, plain less base", gained.value), Fact(f"pass@{k}, plain less base", lost.value)]
+    facts = [Fact("pass@1, plain minus base", gained.value), Fact(f"pass@{k}, plain minus base", lost.value)]
     return Verdict(Severity.WARNING if worse else Severity.NOTE, f"On held-out sums {sentence}.", "", facts)
 
 
@@ -115,14 +115,14 @@ def smollm2_policies_table(found: SmolLM2Results) -> Table:
 
 
 def training_table(found: SmolLM2Results) -> Table:
-    """Return how the training of both arms went, at its beginning and at its end."""
+    """Return the training of both arms, at its beginning and at its end."""
     rows: list[list[Cell]] = []
     for name, arms in _arms(found):
         for what, series in (
             ("right", "reward"),
             ("entropy", "entropy"),
             ("cut", "truncated"),
-            ("groups without a difference", "zero_variance"),
+            ("zero-variance groups", "zero_variance"),
         ):
             ends = np.array([arm.training.endpoints(series) for arm in arms]).mean(0)
             rows.append([f"{name}: {what}", float(ends[0]), float(ends[1])])
@@ -130,7 +130,7 @@ def training_table(found: SmolLM2Results) -> Table:
         "How training went, on the problems trained on",
         [Column("series"), Column(f"first {GENERATIONS_AT_END} generations"), Column(f"last {GENERATIONS_AT_END}")],
         rows,
-        "From the run folders: shares of replies or of groups; entropy in nats a token. The mean of seeds where there"
+        "From the run folders: shares of replies or of groups; entropy in nats per token. The mean over seeds if there"
         " are several.",
     )
 
@@ -165,16 +165,18 @@ def _base_sections(found: SmolLM2Results) -> list[Section]:
 
 
 def change_sentence(what: str, effect: PairedEffect) -> str:
+    """Say whether a number rises or falls significantly."""
     if not effect.is_significant:
-        return f"that it changes {what} does not show"
+        return f"no significant change in {what}"
     return f"{what} {'rises' if effect.value.value > 0 else 'falls'}"
 
 
 def smollm2_provenance(found: SmolLM2Results) -> list[Fact]:
+    """Return how the results were made."""
     plan = found.plan
     trained = (
-        f"{plan.steps} steps of {plan.prompts} problems x {plan.group} replies, learning rate {plan.learning_rate:g}, all"
-        " weights"
+        f"{plan.steps} steps of {plan.prompts} problems x {plan.group} replies, learning rate {plan.learning_rate:g},"
+        " all weights"
     )
     return [
         Fact("base weights", f"sha256 {found.setup.weights}"),

@@ -1,4 +1,8 @@
-"""The model of the second rung: unpacked once from its GGUF file to a folder, and told that a reply ends with its line."""
+"""SmolLM2 as a policy: unpacked from its GGUF file, sampled in batches, trained through TRL.
+
+A reply ends with its line. A prompt is read once for all its replies, and a finished reply costs nothing more. A killed
+training run resumes from its last checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ from breadth.lab.smollm2.experiment import SmolLM2Plan, read_sum_answer, trainin
 
 GGUF_MAGIC = b"GGUF"
 """How a GGUF file begins."""
-JOB_NAME = "The second rung"
+JOB_NAME = "The SmolLM2 replication"
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class SmolLM2Policy:
 
 
 def model_fingerprint(place: Path) -> str:
-    """Return the hash of a GGUF file, or of the files of a folder with a model of transformers; refuse what is neither."""
+    """Return the hash of a GGUF file, or of a folder with a transformers model; refuse anything else."""
     if place.is_dir():
         files = sorted(path for path in place.iterdir() if path.is_file())
         if not (place / "config.json").is_file():
@@ -104,6 +108,7 @@ def save_policy(policy: SmolLM2Policy, folder: Path) -> None:
 
 
 def read_model(place: Path) -> SmolLM2Policy:
+    """Load a GGUF file or a folder, with the line break as the end of a reply."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # all of it is here; nothing is looked for elsewhere
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE"):  # the terminal has a bar of ours
         os.environ.setdefault(name, "1")
@@ -120,7 +125,7 @@ def read_model(place: Path) -> SmolLM2Policy:
 
 
 def end_at_newline(policy: SmolLM2Policy) -> SmolLM2Policy:
-    """Make the line break what ends a reply, for whoever asks the tokenizer or the model; what ended a message becomes padding."""
+    """Make the line break the end of a reply in tokenizer and model; the old end of text becomes padding."""
     model, tokenizer = policy.model, policy.tokenizer
     ids = tokenizer("\n", add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
@@ -314,6 +319,7 @@ def sums_reward_function(policy: SmolLM2Policy) -> Callable[..., list[float]]:
 
 
 def build_smollm2_trainer(plan: SmolLM2Plan, arm: ArmName, policy: SmolLM2Policy, folder: Path) -> Any:
+    """Return the TRL trainer of an arm."""
     try:
         from datasets import Dataset
 

@@ -1,4 +1,4 @@
-"""The routes from a problem to its answer: which operations each takes, and which of them wait for others."""
+"""The language of Routes: the routes to an answer, how a trace is written, and how it is parsed token by token."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def available_routes(problem: Problem) -> tuple[str, ...]:
 
 @cache
 def route_steps(route: str, terms: int, added: bool) -> tuple[RouteStep, ...]:
-    """List the operations of a route, for a right sum of so many terms; ``a b`` and ``c d`` are the terms, ``e`` what is added."""
+    """List the operations of a route; ``terms`` counts those on the right: ``a b`` and ``c d``, and ``e`` is added."""
     right = "t" if terms > 1 else "c"
     sums = (RouteStep("s", "+", "a", "b"),), (RouteStep("t", "+", "c", "d"),) if terms > 1 else ()
     products = {
@@ -182,7 +182,7 @@ class ReplyTrace:
 
 
 def result_word(value: int) -> str:
-    """Write the result of an operation: one token with its equals sign, told behind the second operand at once.
+    """Write the result of an operation: one token with its equals sign, directly after the second operand.
 
     With a sign of its own between them a model this small takes ten times as long to learn its facts by heart.
     """
@@ -247,8 +247,8 @@ class _TraceReader:
         self.roles.append(TokenRole.PLANNING)
         found: list[tuple[str, Operation]] = []
         end = len(self.roles)
-        while (one := self._read_operation()) is not None:
-            found.append(one)
+        while (operation := self._read_operation()) is not None:
+            found.append(operation)
             end = len(self.roles)
         operations = tuple(written for _, written in found)
         followed = (
@@ -268,10 +268,10 @@ class _TraceReader:
                 return None
             self.roles.append(role)
         first, second, third, value = self.words[start : start + OPERATION_TOKENS]
-        style, sign, one, other = (
+        style, sign, left, right = (
             ("prefix", first, second, third) if first in ROUTES_OPERATORS else ("infix", second, first, third)
         )
-        return style, Operation(sign, int(one), int(other), int(value[1:]))
+        return style, Operation(sign, int(left), int(right), int(value[1:]))
 
     def _read_end(self) -> bool:
         """Read the answer and the end."""
@@ -286,7 +286,7 @@ class _TraceReader:
 
 
 def role_in_operation(place: int, opening: str, word: str) -> TokenRole | None:
-    """Return what a token at a place of an operation is, given the operation's first token; None when it does not belong there."""
+    """Return the role of a token in an operation, given the operation's first token; None if it does not belong."""
     prefix, number, sign = opening in ROUTES_OPERATORS, NUMBER.fullmatch(word) is not None, word in ROUTES_OPERATORS
     if place == 0:
         return TokenRole.PLANNING if number or sign else None
@@ -312,6 +312,6 @@ def can_continue(progress: RouteProgress, operations: Sequence[Operation]) -> bo
     """
     if not operations:
         return True
-    one, rest = operations[0], operations[1:]
-    steps = progress.matching_steps(one.sign, one.first, one.second)
-    return any(can_continue(progress.with_step(step, one.value), rest) for step in steps)
+    operation, rest = operations[0], operations[1:]
+    steps = progress.matching_steps(operation.sign, operation.first, operation.second)
+    return any(can_continue(progress.with_step(step, operation.value), rest) for step in steps)

@@ -65,7 +65,7 @@ class Problem:
 
     @property
     def canonical(self) -> Problem:
-        """The one problem that stands for all its commuted forms: the terms of each sum in order, and of two such sums the lower first."""
+        """The representative of all its commuted forms: terms of each sum in order, the lower of two sums first."""
         left, right = sorted(self.left), sorted(self.right)
         if len(right) > 1:
             left, right = sorted((left, right))
@@ -150,7 +150,7 @@ MAX_HELD_OUT = 1000
 
 
 def draw_held_out(prime: int, level: Level) -> list[Problem]:
-    """List the problems of a level that are held out of pretraining; the first so many of them are the same whatever number is taken."""
+    """List the problems of a level that are held out of pretraining, always in the same order."""
     return draw_problems(min(MAX_HELD_OUT, count_level_problems(prime, level) // 10), prime, level, HELD_OUT_SEED)
 
 

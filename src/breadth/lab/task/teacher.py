@@ -170,7 +170,7 @@ class Teacher:
         return progress.values["r" if problem.added is None else "z"]
 
     def _cut(self, words: list[str], results: list[tuple[int, int]], rng: np.random.Generator) -> TeacherTrace:
-        """Cut the thinking behind a random token; the answer is that of the last finished attempt, or the last value found, or a guess."""
+        """Cut the thinking at random; answer with the last finished attempt, else the last value, else a guess."""
         kept = words[: rng.integers(1, len(words) + 1)]
         finished = [result for end, result in results if end <= len(kept)]
         values = [int(word[1:]) for word in kept if word.startswith("=")]

@@ -65,7 +65,7 @@ EQUALS = "="
 THINKING_CUES = {"Wait": AGAIN}
 """What strategies put behind thinking that ended too early -> the reasoner's own word for it."""
 _FORCED = re.compile(r"Final Answer:")
-"""What strategies put behind thinking that was cut; the reasoner answers there without being told."""
+"""What strategies put behind thinking that was cut; the reasoner answers there by itself."""
 _WORDS = re.compile(r"</?\w+>|=?\d+|\w+|[^\w\s]")
 """A mark, a number or a result, another word, a sign: whether spaces stand between them or not."""
 
@@ -76,13 +76,13 @@ def words_in_text(text: str) -> list[str]:
 
 
 def question_words(texts: Sequence[str]) -> list[str]:
-    """Return what a chat's user said as the reasoner was taught to read it: the words, and an equals sign at the end."""
+    """Return a chat's user messages as the reasoner was taught to read them: words, and an equals sign at the end."""
     words = [word for text in texts for word in words_in_text(text)]
     return words if not words or words[-1] == EQUALS else [*words, EQUALS]
 
 
 def prefix_words(text: str) -> list[str]:
-    """Return the beginning of a reply as the reasoner writes it: a cue to go on is its ``again``, a call for the answer is left out."""
+    """Return the beginning of a reply in the reasoner's words: cues become ``again``, answer calls are left out."""
     return [THINKING_CUES.get(word, word) for word in words_in_text(_FORCED.sub(" ", text))]
 
 
@@ -105,11 +105,11 @@ class RoutesTokens:
         return len(self._numbers)
 
     def tokens(self, words: Sequence[str]) -> tuple[int, ...]:
-        """Return the tokens of a text, its beginning first; nobody can write the marks for padding, beginning and end."""
+        """Return the tokens of a text, its beginning first; padding, beginning and end cannot be written."""
         return (self.begin, *(self._kept.get(word, self._unknown) for word in words))
 
     def text(self, token: int, before: str) -> str:
-        """Return what a token adds to a text that ends in ``before``: its word, set apart by a space where one is needed."""
+        """Return what a token adds to a text that ends in ``before``: its word, with a space where one is needed."""
         return self._words[token] if not before or before[-1].isspace() else f" {self._words[token]}"
 
     def thinks(self, tokens: Sequence[int]) -> bool:

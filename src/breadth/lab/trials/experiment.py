@@ -1,4 +1,4 @@
-"""What an experiment is: a statement, the trials that test it, and how what they found becomes one page."""
+"""What an experiment is: a statement, the trials that test it, their folders, and how results become one page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXPERIMENTS = Catalogue(
 
 @dataclass(frozen=True)
 class ExperimentSetup:
-    """What an experiment is made on."""
+    """Base and number of seeds of an experiment."""
 
     seeds: int
     """Repetitions of every arm: as many seeds, from 0 unless the experiment begins elsewhere."""
@@ -42,7 +42,7 @@ class ExperimentSetup:
     weights: str = ""
     """Fingerprint of the base: results of different bases never mix."""
     prime: int = 29
-    """What the base reckons modulo."""
+    """Modulus of the base's task."""
 
     def __post_init__(self) -> None:
         require(self, "seeds", self.seeds >= 1, "1 or more")
@@ -55,7 +55,7 @@ class ExperimentTrial:
     name: str
     """Arm and seed, e.g. ``plain/seed-0``: the folder's place in the experiment's."""
     work: str
-    """``"module:function"``, called with the settings, the folder, the base's folder and whom to tell of units done;
+    """``"module:function"``, called with the settings, the folder, the base's folder and a callback for units done;
     returns the result.
     """
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -74,11 +74,11 @@ class FinishedTrial:
     """A trial that has ended well."""
 
     trial: ExperimentTrial
-    """Which."""
+    """The trial."""
     result: Mapping[str, Any]
-    """What it found; the same for the same settings."""
+    """Its result, the same for the same settings."""
     seconds: float
-    """How long it took, summed over interruptions it was taken up after."""
+    """How long it took, summed over all attempts."""
 
 
 class Experiment(Protocol):
@@ -96,7 +96,7 @@ class Experiment(Protocol):
 
     @property
     def seeds(self) -> int:
-        """Repetitions unless told otherwise."""
+        """Repetitions by default."""
         ...
 
     def trials(self, bench: ExperimentSetup) -> tuple[ExperimentTrial, ...]:
@@ -104,24 +104,24 @@ class Experiment(Protocol):
         ...
 
     def page(self, done: Sequence[FinishedTrial], bench: ExperimentSetup) -> Page:
-        """Say what was found, by as many trials as have ended."""
+        """Report the results of the trials that have ended."""
         ...
 
 
 def load_setup(base: Path | None, seeds: int) -> ExperimentSetup:
-    """Look at a base, by default the one that ships, and refuse one that is damaged."""
+    """Return the setup for a base, by default the shipped one; a damaged one is refused."""
     folder = default_folder() if base is None else base
     check_files(folder)
     return ExperimentSetup(seeds, base, reasoner_digest(base)[:16], reasoner_prime(base))
 
 
 TRIAL_FILE, RESULT_FILE, FAILURE_FILE, LOG_FILE = "trial.toml", "result.json", "failure.txt", "log.txt"
-"""In the folder of a trial: its work and settings, its result, why it failed, what libraries said meanwhile."""
+"""Files in the folder of a trial: its work and settings, its result, its failure, the output of libraries."""
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What stands in a result file."""
+    """The content of a result file."""
 
     result: Mapping[str, Any]
     """What the trial found."""
@@ -183,6 +183,7 @@ def list_finished(trials: Sequence[ExperimentTrial], folder: Path) -> list[Finis
 
 
 def refuse_other_settings(path: Path, wanted: Mapping[str, Any]) -> None:
+    """Refuse a folder whose trial was started with other settings."""
     import tomli_w
 
     there, asked_for = _read_toml(path), tomllib.loads(tomli_w.dumps(wanted))

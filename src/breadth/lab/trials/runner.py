@@ -1,4 +1,7 @@
-"""Runs the trials of an experiment side by side, one process and one thread each; what has ended is not run again."""
+"""Runs the trials of an experiment in parallel, one process and one thread each, with progress bars and results.json.
+
+Finished trials are not repeated. Without a terminal, progress is printed as plain lines.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ SINGLE_THREAD = dict.fromkeys(
 )
 """Settings of a trial's process: the trials share the cores, so none of them may take them all."""
 TERMINATE_SECONDS = 10.0
-"""Seconds a process gets to end when it is told to; then it is killed."""
+"""Seconds a terminated process gets to end before it is killed."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class TrialFailure:
 
 @dataclass
 class TrialProcesses:
-    """The processes at work, so that all of them can be ended."""
+    """The running processes, so that all of them can be stopped."""
 
     running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     """By the name of their trial."""
@@ -82,7 +85,7 @@ class TrialProcesses:
             if self.closing:
                 return None
             # In a session of its own: Ctrl-C reaches this process only, which then ends the others in order.
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -109,7 +112,7 @@ class TrialProcesses:
 
 @dataclass(frozen=True)
 class TrialObserver:
-    """Whom to tell what happens; called from several threads."""
+    """Callbacks for the progress of trials; called from several threads."""
 
     on_units: Callable[[ExperimentTrial, int], None] = lambda *_: None
     """A trial has done so many units in all."""
@@ -124,10 +127,10 @@ def run_trials(
     jobs: int,
     observer: TrialObserver = TrialObserver(),  # noqa: B008
 ) -> list[TrialFailure]:
-    """Run the trials that have not ended yet, so many at once, and return those that failed; the others go on meanwhile.
+    """Run the unfinished trials, ``jobs`` at once, and return those that failed; a failure does not stop the others.
 
-    A folder whose trials have other settings is refused before anything runs. When interrupted, all processes are
-    ended; the same call goes on from there.
+    A folder whose trials have other settings is refused before anything runs. An interrupt ends all processes; the
+    same call then resumes.
     """
     with lock_folder(folder):
         prepare_trials(trials, folder)
@@ -160,7 +163,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise WriteError(
-                folder, "is being worked in by another run.", "Wait for it, or name another folder with --out."
+                folder, "is in use by another run.", "Wait for it, or name another folder with --out."
             ) from error
         yield
 
@@ -168,6 +171,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 def run_trial(
     processes: TrialProcesses, trial: ExperimentTrial, folder: Path, base: Path | None, observer: TrialObserver
 ) -> TrialFailure | None:
+    """Run one trial in its process and return its failure, if any."""
     process = processes.start(trial, folder, base)
     if process is None:
         return None
@@ -186,7 +190,7 @@ def run_trial(
 
 
 def read_progress(lines: IO[str], on_units: Callable[[int], None]) -> str:
-    """Pass on how far the process is until it ends; return why it failed, if it said so."""
+    """Pass on the progress of a process until it ends; return why it failed, if it reports that."""
     reason = ""
     for line in lines:
         row = _parse_row(line)
@@ -205,6 +209,7 @@ def _parse_row(line: str) -> Mapping[str, object]:
 
 
 def describe_failure(trial: ExperimentTrial, folder: Path, status: int, reason: str) -> TrialFailure:
+    """Return why a trial failed."""
     if reason:
         return TrialFailure(trial, reason, folder / FAILURE_FILE)
     if status < 0:
@@ -261,6 +266,7 @@ def show_pretraining(steps: int) -> Iterator[Callable[[int, float], None]]:
 
 
 def new_bar() -> Progress:
+    """Return a progress bar on standard error."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -290,10 +296,12 @@ def new_bar() -> Progress:
 
 
 def count_trials(ended: int, trials: int) -> str:
+    """Say how many trials have ended."""
     return f"{ended} of {trials} trials"
 
 
 def format_time_left(seconds: float) -> str:
+    """Write a duration in seconds or minutes."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 

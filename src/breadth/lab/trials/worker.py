@@ -1,4 +1,4 @@
-"""``python -m breadth.lab.trials.worker FOLDER [BASE]``: does one trial, tells its parent how far it is, and ends when the parent does."""
+"""``python -m breadth.lab.trials.worker FOLDER [BASE]``: runs one trial, reports to its parent, and ends with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from breadth.lab.trials.experiment import FAILURE_FILE, LOG_FILE, read_trial, wr
 UNITS_KEY, REASON_KEY = "units", "reason"
 """What a line to the parent may say: units done so far; why it failed."""
 SECONDS_SPENT_FILE = "seconds.txt"
-"""Beside the result while there is none: seconds of earlier attempts."""
+"""File that keeps the seconds of earlier attempts until there is a result."""
 
 
 def main(arguments: list[str]) -> int:
@@ -54,6 +54,7 @@ def _run_work(folder: Path, base: Path | None, parent: TextIO) -> None:
 
 
 def read_spent_seconds(folder: Path) -> float:
+    """Return the seconds of earlier attempts."""
     try:
         return float((folder / SECONDS_SPENT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

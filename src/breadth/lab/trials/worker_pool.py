@@ -1,4 +1,4 @@
-"""Processes that do our calls, one thread each, and tell what happens meanwhile; none outlives us."""
+"""A pool of worker processes, one thread each, that report events while they work; none outlives its parent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORKER_EXIT_SECONDS = 5.0
 OnEvent = Callable[[Any], None]
 """Given to every call as its first argument: passes on what happens."""
 OnCallEvent = Callable[[int, Any], None]
-"""Told which call says what."""
+"""Called with the number of a call and its event."""
 MessageKind = Literal["event", "done", "failed"]
 
 
@@ -57,8 +57,7 @@ class WorkerPool:
     def run(self, calls: Sequence[WorkerCall], on_event: OnCallEvent) -> list[Any]:
         """Do all calls, as many at once as there are workers, and return what they return, in order.
 
-        What a call raises is raised here, and the others are dropped. A worker that dies takes its call with it: that
-        is said.
+        What a call raises is raised here, and the others are dropped. A worker that dies raises an error too.
         """
         waiting, busy, results = deque(enumerate(calls)), dict[Connection, tuple[int, _Worker]](), [None] * len(calls)
         while waiting or busy:
@@ -111,14 +110,14 @@ class _Worker:
     pipe: Connection
 
     def receive(self) -> tuple[MessageKind, Any]:
-        """Return the next thing it says."""
+        """Return its next message."""
         try:
             kind, payload = self.pipe.recv()
         except (EOFError, ConnectionError) as error:
             self.process.join(WORKER_EXIT_SECONDS)
             raise BreadthError(
                 f"A worker process ended before its work was done (exit status {self.process.exitcode}).",
-                "Run the same command again: it goes on from there. If it was killed, there may be too little memory:"
+                "Run the same command again: it resumes. If it was killed, there may be too little memory:"
                 " close something.",
             ) from error
         return kind, payload
@@ -128,7 +127,7 @@ def _serve_calls(pipe: Connection) -> None:
     """Do calls until there are no more to come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started us: it ends us in order
     os.environ.update(WORKER_ENVIRONMENT)
-    with suppress(EOFError, ConnectionError):  # whoever asked is gone
+    with suppress(EOFError, ConnectionError):  # the parent is gone
         while True:
             call: WorkerCall = pipe.recv()
             try:

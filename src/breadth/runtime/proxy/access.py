@@ -119,7 +119,7 @@ class ProxyLimits:
     def __post_init__(self) -> None:
         require(self, "max_body_bytes", self.max_body_bytes >= 1, "at least one byte")
         require(self, "max_requests", self.max_requests >= 1, "at least one request at once")
-        require(self, "max_samples", self.max_samples >= 1, "at least one draw")
+        require(self, "max_samples", self.max_samples >= 1, "at least one sample")
         require(self, "seconds", 0 < self.seconds <= MAX_LIMIT_SECONDS, "more than 0 seconds and at most a week")
         require(
             self,

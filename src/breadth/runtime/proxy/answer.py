@@ -33,7 +33,7 @@ def whole_body(path: str, result: SolveResult, extension: dict[str, Any]) -> dic
         choice = {"index": 0, "text": result.answer.text, "logprobs": None}
     choice["finish_reason"] = finish_reason(result)
     body = {"choices": [choice], "usage": usage_of(result.spend), "breadth": extension}
-    return reply_head(path, result.trace, answering_model(result), stream=False) | body
+    return reply_head(path, result.trace, model_of(result), stream=False) | body
 
 
 def stream_events(path: str, result: SolveResult, extension: dict[str, Any], *, with_usage: bool) -> Iterator[bytes]:
@@ -42,7 +42,7 @@ def stream_events(path: str, result: SolveResult, extension: dict[str, Any], *, 
     The object ``breadth`` comes with the last event, so a client that requested no usage never gets an event without
     choices.
     """
-    head = reply_head(path, result.trace, answering_model(result), stream=True)
+    head = reply_head(path, result.trace, model_of(result), stream=True)
     for choice in stream_choices(path, result):
         yield format_event(head | {"choices": [{"index": 0, "logprobs": None, "finish_reason": None} | choice]})
     end: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish_reason(result)}
@@ -75,7 +75,7 @@ def finish_reason(result: SolveResult) -> str:
     return "stop" if finish == "halt" else finish
 
 
-def answering_model(result: SolveResult) -> str:
+def model_of(result: SolveResult) -> str:
     """Return the model that wrote the chosen completion, or the one that was asked."""
     chosen = result.answer.chosen
     return (chosen.model if chosen else "") or result.task.model

@@ -72,7 +72,7 @@ class ApiError(Exception):
 
 
 def to_api_error(error: BreadthError, upstreams: Sequence[str] = ()) -> ApiError:
-    """Return an error of ours as a reply: bad settings are the client's; an upstream's status is kept where it helps."""
+    """Return an error as a reply: bad settings are the client's; an upstream's status is kept where it helps."""
     if not isinstance(error, ServerError):
         return ApiError(400, f"{error.problem} {error.remedy}", code="bad_policy")
     status = error.status or 502
@@ -94,7 +94,7 @@ def no_answer_error(result: SolveResult, seconds: float | None, upstreams: Seque
         return deadline_error(seconds)
     if result.last_error is not None:
         error = to_api_error(result.last_error, upstreams)
-        error.message += f" All {result.failed} draws failed."
+        error.message += f" All {result.failed} samples failed."
         return error
     return budget_error()
 
@@ -103,7 +103,7 @@ def budget_error() -> ApiError:
     """Return the error for a budget that allows nothing."""
     return ApiError(
         400,
-        "The budget allows not a single draw: raise it, or leave it out.",
+        "The budget allows not a single sample: raise it, or leave it out.",
         param="breadth.budget",
         code="budget_too_small",
     )

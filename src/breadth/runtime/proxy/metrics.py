@@ -1,4 +1,4 @@
-"""Counters of the proxy for Prometheus: requests, samples by outcome, tokens, seconds. No label holds a client's text."""
+"""Counters of the proxy for Prometheus: requests, samples by outcome, tokens, seconds. No label has client text."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Metrics:
             ["path", "policy", "status"],
             registry=registry,
         )
-        self.draws = Counter(
-            "breadth_draws",
-            "Draws from the upstream by outcome: arrived, failed, discarded.",
+        self.samples = Counter(
+            "breadth_samples",
+            "Samples from the upstream by outcome: arrived, failed, discarded.",
             ["outcome"],
             registry=registry,
         )
         self.saved = Counter(
-            "breadth_draws_saved",
-            "Draws that policies were allowed and did not need, the vote being decided.",
+            "breadth_samples_saved",
+            "Samples that policies were allowed and did not need: the vote was decided.",
             registry=registry,
         )
         self.seconds = Histogram(
@@ -53,7 +53,7 @@ class Metrics:
         )
         self.in_flight = Gauge("breadth_requests_in_flight", "Requests being answered.", registry=registry)
         for outcome in ("arrived", "failed", "discarded"):
-            self.draws.labels(outcome)
+            self.samples.labels(outcome)
         self.registry.register(LedgerCollector(ledger))
 
     def count_request(self, path: str, policy: str, status: int, seconds: float) -> None:
@@ -63,7 +63,7 @@ class Metrics:
 
     def count_sample(self, outcome: str) -> None:
         """Count a sample."""
-        self.draws.labels(outcome).inc()
+        self.samples.labels(outcome).inc()
 
     def count_saved(self, result: SolveResult, max_samples: int | None) -> None:
         """Count the samples that a vote did not need."""
@@ -85,7 +85,7 @@ class LedgerCollector(Collector):
         """Yield the totals."""
         spent = self._ledger.spent
         tokens = CounterMetricFamily(
-            "breadth_tokens", "Tokens, of aborted draws too: in, of those cached, out.", labels=["direction"]
+            "breadth_tokens", "Tokens, of aborted samples too: in, of those cached, out.", labels=["direction"]
         )
         for direction, count in (
             ("in", spent.input_tokens),

@@ -1,4 +1,4 @@
-"""Requests passed through for a single sample: the upstream's own reply, streamed token by token, with its cost charged."""
+"""Requests passed through for a single sample: the upstream's own reply, streamed as it comes, its cost charged."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class PassthroughReply:
         notes = (
             ()
             if self.chosen.is_single or not need
-            else (f"A request with {need} is passed on for a single draw: no policy votes on it.",)
+            else (f"A request with {need} is passed on for a single sample: no policy votes on it.",)
         )
         return SolveResult(
             task=Task(self.call.prompt or "", "request", self.model),

@@ -55,9 +55,9 @@ class RequestRecord:
         result = self.result
         if result is None:
             return line
-        draws = f"{result.started} arrived={len(result.arrived)} failed={result.failed} discarded={result.discarded}"
+        samples = f"{result.started} arrived={len(result.arrived)} failed={result.failed} discarded={result.discarded}"
         upstream = "" if result.last_error is None else f" upstream={result.last_error.status or 'unreachable'}"
-        return f"{line} draws={draws} tokens={result.spend.input_tokens}+{result.spend.output_tokens}{upstream}"
+        return f"{line} samples={samples} tokens={result.spend.input_tokens}+{result.spend.output_tokens}{upstream}"
 
 
 class Proxy:
@@ -121,10 +121,10 @@ class Proxy:
         chosen = self.policies.choose(call.options.policy or suffix)
         if call.total_replies > self.limits.max_samples:
             message = (
-                f"The request asks for {call.total_replies} replies, but this server draws at most"
+                f"The request asks for {call.total_replies} replies, but this server samples at most"
                 f" {self.limits.max_samples} times for one."
             )
-            raise ApiError(400, message, param="n", code="too_many_draws")
+            raise ApiError(400, message, param="n", code="too_many_samples")
         if call.replies_per_prompt > 1 and not chosen.is_single:
             raise ApiError(
                 400,

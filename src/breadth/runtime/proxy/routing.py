@@ -105,10 +105,10 @@ class Policies:
         for name, value in count_settings(chosen.policy.strategy):
             if value > self.max_samples:
                 message = (
-                    f"The policy asks for {name} = {value}, but this server draws at most {self.max_samples} times for"
-                    " a request."
+                    f"The policy asks for {name} = {value}, but this server samples at most {self.max_samples} times"
+                    " for a request."
                 )
-                raise ApiError(400, message, param="breadth.policy", code="too_many_draws")
+                raise ApiError(400, message, param="breadth.policy", code="too_many_samples")
 
 
 def parse_policy(text: str, name: str = "") -> ChosenPolicy:

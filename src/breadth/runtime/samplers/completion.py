@@ -285,7 +285,7 @@ def build_candidate(builder: CompletionBuilder, request: SampleRequest, *, url: 
     it counts as ended by itself, or as cut when it has all the tokens it was allowed.
     """
     builder.drop_repeats()
-    finish = finish_reason(builder, request, url)
+    finish = read_finish(builder, request, url)
     text, reasoning = "".join(builder.content), "".join(builder.reasoning)
     thinking = builder.thinking
     if not reasoning and not request.prefix:
@@ -349,7 +349,7 @@ def join_tool_calls(deltas: list[ToolDelta]) -> tuple[dict[str, Any], ...]:
     return tuple(calls[number] for number in sorted(calls))
 
 
-def finish_reason(builder: CompletionBuilder, request: SampleRequest, url: str) -> Finish:
+def read_finish(builder: CompletionBuilder, request: SampleRequest, url: str) -> Finish:
     """Return why a completion ended; raises ServerError when it broke off."""
     if builder.halted:
         return "halt"

@@ -101,7 +101,7 @@ class OpenAISampler:
         self,
         urls: str | Sequence[str],
         *,
-        dialect: ServerDialect = ServerDialect(),
+        dialect: ServerDialect = ServerDialect(),  # noqa: B008 - frozen
         key: str | None = None,
         offers: frozenset[str] | None = None,
         seconds: float | None = None,
@@ -151,9 +151,9 @@ class OpenAISampler:
             if not limit.expired():
                 raise
             raise ServerError(
-                f"A draw took longer than the {seconds:g} s it may take: {meter.tokens} tokens in {meter.calls}"
+                f"A sample took longer than the {seconds:g} s it may take: {meter.tokens} tokens in {meter.calls}"
                 " requests.",
-                "Allow more seconds or fewer tokens, or draw less at a time.",
+                "Allow more seconds or fewer tokens, or sample less at a time.",
             ) from error
 
     async def list_models(self) -> list[str]:
@@ -228,7 +228,7 @@ class OpenAISampler:
                     return
             builder.add_events(events.finish())
             if idle.expired and builder.finish is None:
-                raise broken_stream_error(endpoint.url, builder, idle, TimeoutError())
+                raise stream_loss_error(endpoint.url, builder, idle, TimeoutError())
         except asyncio.CancelledError:
             with suppress(ServerError, aiohttp.ClientError, OSError):
                 builder.add_events(
@@ -237,7 +237,7 @@ class OpenAISampler:
             raise
         except (aiohttp.ClientError, OSError) as error:
             if builder.finish is None:  # after the reason for the end only the count is missing
-                raise broken_stream_error(endpoint.url, builder, idle, error) from error
+                raise stream_loss_error(endpoint.url, builder, idle, error) from error
         finally:
             idle.stop()
 
@@ -277,7 +277,7 @@ class OpenAISampler:
         return names[0] if names else ""
 
 
-def broken_stream_error(url: str, builder: CompletionBuilder, idle: IdleTimeout, error: Exception) -> ServerError:
+def stream_loss_error(url: str, builder: CompletionBuilder, idle: IdleTimeout, error: Exception) -> ServerError:
     """Return the error for a stream that fell silent or broke off."""
     if idle.expired:
         how = f"fell silent for {idle.seconds:g} s"

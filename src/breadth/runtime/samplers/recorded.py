@@ -42,7 +42,7 @@ class RecordedSampler:
         return self._offers
 
     @property
-    def remaining(self) -> int:
+    def num_remaining(self) -> int:
         """Candidates not returned yet."""
         return sum(len(candidates) - self._used[key] for key, candidates in self._stored.items())
 
@@ -58,19 +58,19 @@ class RecordedSampler:
         candidate = stored[number]
         if candidate.prefix != request.prefix:
             raise ServerError(
-                "The reply is to continue a given beginning, and none such is stored.",
-                "Draw this strategy from a server.",
+                "The reply must continue a given prefix, and none such is stored.",
+                "Run this strategy on a server.",
                 fatal=True,
             )
         if candidate.tokens > request.sampling.max_tokens:
             raise ServerError(
                 f"The next stored completion has {candidate.tokens} tokens, and {request.sampling.max_tokens} are"
                 " allowed.",
-                "Allow as many tokens as when the completions were drawn, or a larger budget.",
+                "Allow as many tokens as when the completions were sampled, or a larger budget.",
                 fatal=True,
             )
         self._used[key] += 1
-        result = apply_halt(candidate, request)
+        result = halt_stored(candidate, request)
         meter.prompt_tokens += result.prompt_tokens
         meter.cached_tokens += result.cached_tokens
         meter.tokens += result.tokens
@@ -92,7 +92,7 @@ def not_stored_error(request: SampleRequest, stored: int) -> ServerError:
     if not stored:
         prompt = prompt_key(request.prompt)[-80:].replace("\0", " ")
         return ServerError(
-            f"No completion of this prompt is stored: ...{prompt!r}.", "Draw it from a server.", fatal=True
+            f"No completion of this prompt is stored: ...{prompt!r}.", "Sample it from a server.", fatal=True
         )
     return ServerError(
         f"All {stored} stored completions of the prompt have been handed out.",
@@ -101,7 +101,7 @@ def not_stored_error(request: SampleRequest, stored: int) -> ServerError:
     )
 
 
-def apply_halt(candidate: Candidate, request: SampleRequest) -> Candidate:
+def halt_stored(candidate: Candidate, request: SampleRequest) -> Candidate:
     """Return a candidate as the halt rule leaves it."""
     if request.halt is None or candidate.confidences is None or candidate.logprobs is None:
         return candidate

@@ -114,7 +114,7 @@ def cut_to_request(candidate: Candidate, request: SampleRequest) -> Candidate:
     whole = len(words)
     if len(words) > request.sampling.max_tokens:
         words, finish = words[: request.sampling.max_tokens], "length"
-    length = halted_length(words, candidate, request)
+    length = halt_length(words, candidate, request)
     if length:
         words, finish = words[:length], "halt"
     cut = len(words) < whole or bool(ends)
@@ -136,7 +136,7 @@ def cut_to_request(candidate: Candidate, request: SampleRequest) -> Candidate:
     )
 
 
-def halted_length(words: list[str], candidate: Candidate, request: SampleRequest) -> int:
+def halt_length(words: list[str], candidate: Candidate, request: SampleRequest) -> int:
     """Return the number of words after which the halt rule ends a candidate; 0 when it does not."""
     watcher = None if request.halt is None else request.halt.watch()
     if watcher is None:

@@ -1,4 +1,4 @@
-"""Errors of servers in plain words: refusals, broken streams, what to do about them, and how long to wait before a retry."""
+"""Errors of servers in plain words: refusals, broken streams, what to do about them, when to retry."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def remedy_for(status: int, message: str, no_quota: bool) -> str:
     if _NO_MODEL.search(message):
         return "The server does not serve this model: choose one of those under /v1/models."
     if status == 429:
-        return "The server is asked too much: draw less at a time, or try again later."
+        return "The server is asked too much: sample less at a time, or try again later."
     if 300 <= status < 400:
         return "The server sends the request elsewhere, where the key does not follow: give the address it points to."
     if status >= 500 or status in _PASSING:

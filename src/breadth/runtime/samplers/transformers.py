@@ -88,7 +88,7 @@ class TransformersSampler:
             import torch
             from transformers import AutoModelForCausalLM, AutoTokenizer
         except ImportError as error:
-            raise MissingExtraError("Drawing from a model in this process", "train") from error
+            raise MissingExtraError("Sampling from a model in this process", "train") from error
         options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
         tokenizer = AutoTokenizer.from_pretrained(str(source), **options)
         model = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32, **options)
@@ -109,7 +109,7 @@ class TransformersSampler:
                 return await asyncio.shield(work)
         except TimeoutError as error:
             raise ServerError(
-                f"The draw took longer than the {request.seconds} s it may take.", "Allow more seconds, fewer tokens."
+                f"The sample took longer than the {request.seconds} s it may take.", "Allow more seconds, fewer tokens."
             ) from error
         finally:
             stop.set()
