@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from breadth.inference.strategy import STRATEGIES
+from breadth.inference.catalogue import STRATEGIES
 from breadth.runs.importer import IMPORTERS
 from breadth.training.catalogue import MECHANISMS
 

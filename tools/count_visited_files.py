@@ -40,7 +40,7 @@ def visited_files(arguments: Sequence[str]) -> set[Path]:
         pass  # the command's own exit status
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]  # None is how it is switched off
+        threading.setprofile(None)
     return {Path(file).relative_to(root) for file in files}
 
 

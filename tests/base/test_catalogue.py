@@ -53,7 +53,7 @@ def test_an_entry_that_cannot_be_loaded_says_where_it_should_be(name: str) -> No
 
 def test_plug_ins_add_but_cannot_replace(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("decimal", "decimal:Decimal", "breadth.tools")]
-    monkeypatch.setattr(module, "plug_ins", lambda group: points if group == "breadth.tools" else [])
+    monkeypatch.setattr(module, "find_plugins", lambda group: points if group == "breadth.tools" else [])
     from decimal import Decimal
 
     assert dict(Catalogue("tools", {}))["decimal"] is Decimal

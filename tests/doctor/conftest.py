@@ -1,4 +1,4 @@
-"""Runs made to order: metrics as arrays, rollouts as rows, settings as knobs."""
+"""Runs made to order: metrics as arrays, rollouts as rows, settings as a TrainerConfig."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from breadth.runs.writer import RunWriter
 
 Make = Callable[..., Evidence]
 """Makes evidence:
-``make(entropy=values, reward=values, rollouts={step: rows}, evals={name: values}, knobs=Knobs(...), trainer="trl")``.
+``make(entropy=values, rollouts={step: rows}, evals={name: values}, config=TrainerConfig(...), trainer="trl")``.
 """
 
 PER_TOKEN = EntropyKind("exact", 1.0, "token-mean", "response")
@@ -34,7 +34,7 @@ def make(tmp_path: Path) -> Make:
         rollouts: Mapping[int, Mapping[str, Sequence[Any]]] | None = None,
         held_out: Mapping[int, Mapping[str, Sequence[Any]]] | None = None,
         evals: Mapping[str, npt.ArrayLike] | None = None,
-        knobs: TrainerConfig | None = None,
+        config: TrainerConfig | None = None,
         trainer: str = "trl",
         kind: EntropyKind = PER_TOKEN,
         levels: tuple[float, ...] = (),
@@ -58,7 +58,7 @@ def make(tmp_path: Path) -> Make:
             writer.rollouts(rows, step)
         for step, rows in (held_out or {}).items():
             writer.rollouts(rows, step, split="eval")
-        return Evidence("made", Run.open(folder), knobs or TrainerConfig(), dialect_of(trainer))
+        return Evidence("made", Run.open(folder), config or TrainerConfig(), dialect_of(trainer))
 
     return evidence
 

@@ -93,7 +93,7 @@ def test_a_whole_diagnosis_is_made_of_what_the_run_shows(make: Any) -> None:
 def test_what_each_kind_of_evidence_tells_of(make: Any) -> None:
     assert loops_of(Evidence("x")) == set()
     assert loops_of(make(entropy=[0.5] * 9)) == {"training"}
-    assert loops_of(make(entropy=[0.5] * 9, knobs=SETTINGS.translate({"num_generations": 4}))) == {
+    assert loops_of(make(entropy=[0.5] * 9, config=SETTINGS.translate({"num_generations": 4}))) == {
         "training",
         "configuration",
     }
@@ -102,7 +102,7 @@ def test_what_each_kind_of_evidence_tells_of(make: Any) -> None:
 
 
 def test_findings_of_inference_are_not_asked_where_they_would_only_keep_silent(make: Any) -> None:
-    for evidence in (Evidence("x"), make(entropy=[0.5] * 9), make(knobs=SETTINGS.translate({"num_generations": 4}))):
+    for evidence in (Evidence("x"), make(entropy=[0.5] * 9), make(config=SETTINGS.translate({"num_generations": 4}))):
         asked = applicable(evidence, loops_of(evidence))
         assert set(FINDINGS.names()) - set(asked) == set(INFERENCE_FINDINGS)
         assert [FINDINGS.load(name).check(evidence) for name in INFERENCE_FINDINGS] == [None] * len(INFERENCE_FINDINGS)

@@ -49,8 +49,8 @@ def test_proof_and_remedies() -> None:
     assert issue_prescriptions(POINTS) == (ONE, TWO)
 
 
-def knobs(**values: Any) -> TrainerConfig:
-    """Return knobs that the user set all of."""
+def user_config(**values: Any) -> TrainerConfig:
+    """Return a configuration whose settings the user all set."""
     return TrainerConfig(**values, user_settings={name: f"{name}={value}" for name, value in values.items()})
 
 
@@ -85,7 +85,7 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28, "clips": True}
     ids=str,
 )
 def test_what_works_on_the_ratio_needs_several_updates(settings: dict[str, Any], grave: bool | None) -> None:
-    found = no_op_points(knobs(**settings))
+    found = no_op_points(user_config(**settings))
     assert [one.serious for one in found] == ([] if grave is None else [grave])
     for one in found:
         assert one.prescription is not None
@@ -113,7 +113,7 @@ def test_defaults_of_the_trainer_are_nobody_s_remedy() -> None:
     ids=str,
 )
 def test_one_response_alone_has_no_covariance(settings: dict[str, Any], said: str | None) -> None:
-    found = no_op_points(knobs(updates=4, **settings))
+    found = no_op_points(user_config(updates=4, **settings))
     assert len(found) == (said is not None)
     assert all(str(said) in one.why for one in found)
 
@@ -172,16 +172,16 @@ def test_kl_cov_has_no_gradient_of_its_own_on_policy_in_verl_either() -> None:
 
 def test_a_share_of_less_than_one_token() -> None:
     small = {"covariance": "kl-cov", "covariance_share": 0.0002, "micro_batch": 4, "estimator": "grpo", "updates": 4}
-    (found,) = no_op_points(knobs(**small, max_completion_length=1000))  # 0.0002 * 4000 = 0.8
+    (found,) = no_op_points(user_config(**small, max_completion_length=1000))  # 0.0002 * 4000 = 0.8
     assert "0.0002 of at most 4,000 tokens" in found.why
     assert not found.serious
-    assert no_op_points(knobs(**small, max_completion_length=1250)) == []  # 0.0002 * 5000 = 1
-    assert no_op_points(knobs(**small)) == []
+    assert no_op_points(user_config(**small, max_completion_length=1250)) == []  # 0.0002 * 5000 = 1
+    assert no_op_points(user_config(**small)) == []
 
 
 def made(make: Any, values: Any, target: float, **more: Any) -> list[Issue]:
-    settings = knobs(entropy_adaptive=True, entropy_target=target, **more)
-    return list(find_no_op_settings(make(entropy=values, knobs=settings)))
+    settings = user_config(entropy_adaptive=True, entropy_target=target, **more)
+    return list(find_no_op_settings(make(entropy=values, config=settings)))
 
 
 def test_an_entropy_target_outside_of_all_that_was_seen(make: Any) -> None:
@@ -201,15 +201,18 @@ def test_an_entropy_target_is_judged_on_like_and_enough_only(make: Any) -> None:
     entropy = np.linspace(0.8, 0.3, 40)
     assert made(make, entropy[:7], 2.0) == []
     assert made(make, entropy, 2.0, entropy_share=0.2) == []  # the target is for the forking tokens, the log for all
-    off = make(entropy=entropy, knobs=knobs(entropy_adaptive=False, entropy_target=2.0))
+    off = make(entropy=entropy, config=user_config(entropy_adaptive=False, entropy_target=2.0))
     assert list(find_no_op_settings(off)) == []
     summed = make(
         entropy=entropy,
-        knobs=knobs(entropy_adaptive=True, entropy_target=2.0),
+        config=user_config(entropy_adaptive=True, entropy_target=2.0),
         kind=EntropyKind("exact", 1.0, "loss-mode", "response"),
     )
     assert list(find_no_op_settings(summed)) == []
-    assert list(find_no_op_settings(make(reward=entropy, knobs=knobs(entropy_adaptive=True, entropy_target=2.0)))) == []
+    assert (
+        list(find_no_op_settings(make(reward=entropy, config=user_config(entropy_adaptive=True, entropy_target=2.0))))
+        == []
+    )
 
 
 def test_what_a_switch_turns_off() -> None:
@@ -252,7 +255,7 @@ def test_what_a_switch_turns_off() -> None:
     ids=str,
 )
 def test_filters_that_keep_everything(settings: dict[str, Any], count: int) -> None:
-    assert len(no_op_points(knobs(**settings))) == count
+    assert len(no_op_points(user_config(**settings))) == count
     assert no_op_points(TrainerConfig(entropy_share=1.0)) == []
 
 
@@ -341,13 +344,13 @@ def test_rules(settings: dict[str, Any], grave: bool | None) -> None:
 
 
 def test_a_trainer_that_cuts_the_distribution_in_the_loss_too_is_consistent() -> None:
-    knobs = TrainerConfig(top_p=0.9, correct_mismatch=False, user_settings={"top_p": "policy.generation.top_p=0.9"})
-    assert list(find_contradictions(Evidence("config", config=knobs, dialect=dialect_of("nemo-rl")))) == []
-    assert len(list(find_contradictions(Evidence("config", config=knobs, dialect=dialect_of("verl"))))) == 1
+    config = TrainerConfig(top_p=0.9, correct_mismatch=False, user_settings={"top_p": "policy.generation.top_p=0.9"})
+    assert list(find_contradictions(Evidence("config", config=config, dialect=dialect_of("nemo-rl")))) == []
+    assert len(list(find_contradictions(Evidence("config", config=config, dialect=dialect_of("verl"))))) == 1
 
 
 def test_defaults_of_the_trainer_contradict_nobody() -> None:
-    knobs = TrainerConfig(
+    config = TrainerConfig(
         group=1,
         estimator="grpo",
         clip_low=0.3,
@@ -357,12 +360,12 @@ def test_defaults_of_the_trainer_contradict_nobody() -> None:
         top_p=0.9,
         correct_mismatch=False,
     )
-    assert list(find_contradictions(Evidence("config", config=knobs))) == []
+    assert list(find_contradictions(Evidence("config", config=config))) == []
 
 
 def test_a_group_left_at_one_beside_an_estimator_that_was_chosen() -> None:
-    knobs = TrainerConfig(group=1, estimator="grpo", user_settings={"estimator": "algorithm.adv_estimator=grpo"})
-    (found,) = find_contradictions(Evidence("config", config=knobs))
+    config = TrainerConfig(group=1, estimator="grpo", user_settings={"estimator": "algorithm.adv_estimator=grpo"})
+    (found,) = find_contradictions(Evidence("config", config=config))
     assert found.setting == "algorithm.adv_estimator=grpo; group left at its default"
 
 
@@ -387,7 +390,7 @@ def test_what_the_trainer_s_own_rules_say(weight: Any, grave: bool) -> None:
 
 def test_a_run_that_started_was_not_refused(make: Any) -> None:
     evidence = make(
-        reward=np.ones(20), knobs=TrainerConfig(conflicts=(Conflict("a=1, b=2", "they differ", "refused"),))
+        reward=np.ones(20), config=TrainerConfig(conflicts=(Conflict("a=1, b=2", "they differ", "refused"),))
     )
     (found,) = find_contradictions(evidence)
     assert not found.serious

@@ -137,7 +137,7 @@ def test_an_interval_stays_where_the_quantity_can_be(tmp_path: Path) -> None:
     assert isinstance(table, Table)
     for row in table.rows:
         assert row[1].low >= 0  # type: ignore[union-attr]  # an interval by construction
-    assert [curve.title for curve in curves if isinstance(curve, Curve)] == ["Starved groups"]
+    assert [curve.title for curve in curves if isinstance(curve, Curve)] == ["Zero variance groups"]
 
 
 def test_a_jump_is_marked_and_a_blip_is_not(tmp_path: Path) -> None:
@@ -193,4 +193,4 @@ def test_a_ceiling_above_the_largest_reward_is_not_believed(tmp_path: Path) -> N
     (facts,) = law_section(build(tmp_path, {}, (0.0, 0.5)))
     assert isinstance(facts, Facts)
     assert facts.title == "Entropy law: not valid here"
-    assert "above 0.5, the largest reward" in str(facts.facts[0].value)
+    assert "above the largest possible reward, 0.5" in str(facts.facts[0].value)

@@ -26,8 +26,8 @@ CHECKS: dict[str, Any] = {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION
 
 
 def test_verdict_then_patch_then_what_cannot_be_told(make: Any, around: Callable[..., Any]) -> None:
-    knobs = TRL.translate({"num_iterations": 2, "beta": 0.0})
-    case = make(entropy=around(0.8 * 0.03**T, 0.005), reward=around(0.5 + 0 * T, 0.01), knobs=knobs)
+    config = TRL.translate({"num_iterations": 2, "beta": 0.0})
+    case = make(entropy=around(0.8 * 0.03**T, 0.005), reward=around(0.5 + 0 * T, 0.01), config=config)
     page = doctor_page(
         [diagnose_run(case, CHECKS)],
         CollectedEvidence(used=("a.json: log",), unused=(Remark("is a pickle.", "/x/b.pt"),)),
@@ -103,7 +103,9 @@ def test_where_most_checks_could_not_be_made_nothing_found_is_no_good_news(
 
 def test_the_documented_keys(make: Any) -> None:
     case = make(
-        entropy=0.8 * 0.03 ** np.linspace(0, 1, 60), knobs=VERL.translate({"data.train_batch_size": 64}), trainer="verl"
+        entropy=0.8 * 0.03 ** np.linspace(0, 1, 60),
+        config=VERL.translate({"data.train_batch_size": 64}),
+        trainer="verl",
     )
     found = to_json(
         [diagnose_run(case, {"entropy-collapse": COLLAPSE, "truncation": TRUNCATION})], CollectedEvidence(used=("x",))

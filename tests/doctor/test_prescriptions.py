@@ -11,22 +11,22 @@ from breadth.doctor.trainer_config import DIALECTS, SETTING_NAMES, TrainerConfig
 from breadth.training.recipes import RECIPES
 
 
-def with_knobs(**knobs: object) -> Evidence:
-    return Evidence("x", config=TrainerConfig(**knobs))  # type: ignore[arg-type]  # by name
+def with_config(**settings: object) -> Evidence:
+    return Evidence("x", config=TrainerConfig(**settings))  # type: ignore[arg-type]  # by name
 
 
 def test_clip_higher_brings_the_updates_it_needs() -> None:
-    alone, needing = (prescriptions.raise_upper_clip(with_knobs(updates=updates, clip_high=0.2)) for updates in (4, 1))
+    alone, needing = (prescriptions.raise_upper_clip(with_config(updates=updates, clip_high=0.2)) for updates in (4, 1))
     assert alone is not None
     assert needing is not None
     assert alone.changes == (Change("clip_high", 0.28),)
     assert needing.changes == (Change("clip_high", 0.28), Change("updates", 4))
-    assert prescriptions.raise_upper_clip(with_knobs(clip_high=0.3)) is None
+    assert prescriptions.raise_upper_clip(with_config(clip_high=0.3)) is None
 
 
 def test_kl_cov_is_inert_on_policy_and_brings_updates_too() -> None:
-    assert Change("updates", 4) in prescriptions.add_kl_cov(with_knobs(updates=1)).changes
-    assert Change("updates", 4) not in prescriptions.add_kl_cov(with_knobs(updates=8)).changes
+    assert Change("updates", 4) in prescriptions.add_kl_cov(with_config(updates=1)).changes
+    assert Change("updates", 4) not in prescriptions.add_kl_cov(with_config(updates=8)).changes
 
 
 def test_a_target_lies_inside_what_the_run_has_shown() -> None:
@@ -49,21 +49,23 @@ def test_a_target_lies_inside_what_the_run_has_shown() -> None:
     ],
 )
 def test_what_is_there_already_or_cannot_act_is_not_prescribed(remedy: object, there: dict[str, object]) -> None:
-    assert remedy(with_knobs(**there)) is None  # type: ignore[operator]
+    assert remedy(with_config(**there)) is None  # type: ignore[operator]
 
 
 def test_numbers_follow_the_settings() -> None:
-    assert prescriptions.lower_learning_rate(with_knobs(learning_rate=3e-6)).changes == (Change("learning_rate", 1e-6),)
-    assert prescriptions.lower_learning_rate(with_knobs()).changes == ()
-    assert prescriptions.raise_length_cap(with_knobs(max_completion_length=300)).changes == (
+    assert prescriptions.lower_learning_rate(with_config(learning_rate=3e-6)).changes == (
+        Change("learning_rate", 1e-6),
+    )
+    assert prescriptions.lower_learning_rate(with_config()).changes == ()
+    assert prescriptions.raise_length_cap(with_config(max_completion_length=300)).changes == (
         Change("max_completion_length", 600),
     )
-    larger = prescriptions.enlarge_groups(with_knobs(group=2), 0.5)
+    larger = prescriptions.enlarge_groups(with_config(group=2), 0.5)
     assert larger is not None
     assert larger.changes == (Change("group", 8),)
     # 2 * 0.5^2 = 0.5; 2 * 0.5^8 = 0.0078
     assert "50% of groups of 2 would have zero variance, against 1% of groups of 8" in larger.why
-    assert prescriptions.enlarge_groups(with_knobs(group=16), 0.5) is None
+    assert prescriptions.enlarge_groups(with_config(group=16), 0.5) is None
 
 
 ALL = (
@@ -99,4 +101,4 @@ def test_numbers_are_the_users_own() -> None:
     assert prescriptions.match_temperature(1.0, 0.7).action.endswith("1 instead of 0.7")
     unknown = prescriptions.sample_full_distribution(Evidence("run"))
     assert unknown is not None
-    assert unknown.action == "Draw rollouts from the whole distribution: top-p 1, no top-k, no min-p"
+    assert unknown.action == "Sample rollouts from the full distribution: top-p 1, no top-k, no min-p"

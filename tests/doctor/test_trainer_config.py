@@ -1,4 +1,4 @@
-"""Knobs of two sources together: what the user set counts, wherever it stands."""
+"""Configurations merged and translated; what the user set counts first. Patches for servers and policy.toml."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_on_policy_is_one_update_or_less_and_not_known_without() -> None:
 
 
 def test_how_the_user_wrote_a_knob() -> None:
-    knobs = TrainerConfig(clip_high=0.28, user_settings={"clip_high": "epsilon_high=0.28"})
-    assert knobs.describe("clip_high") == "epsilon_high=0.28"
-    assert knobs.describe("clip_low") == "clip low left at its default"
+    config = TrainerConfig(clip_high=0.28, user_settings={"clip_high": "epsilon_high=0.28"})
+    assert config.describe("clip_high") == "epsilon_high=0.28"
+    assert config.describe("clip_low") == "clip low left at its default"
 
 
 def test_what_the_user_set_counts_before_a_default_and_the_first_before_the_second() -> None:
@@ -177,14 +177,14 @@ CHECKS = (no_op_settings.FINDING, contradictory_settings.FINDING, wrong_units.FI
 def test_whatever_stands_in_a_file_is_judged_and_patched_without_breaking(name: str, data: some.DataObject) -> None:
     dialect = DIALECTS.load(name)
     config = data.draw(some.dictionaries(some.sampled_from(READ[name]), VALUES, max_size=12))
-    knobs = dialect.translate(config)
+    settings = dialect.translate(config)
     for check in CHECKS:
-        outcome = check.check(Evidence("config", None, knobs, dialect))
+        outcome = check.check(Evidence("config", None, settings, dialect))
         if isinstance(outcome, Finding):
             assert outcome.headline.isprintable()
             for prescription in outcome.prescriptions:
-                dialect.patch(prescription.changes, knobs)
-    dialect.patch(CHANGES, knobs)
+                dialect.patch(prescription.changes, settings)
+    dialect.patch(CHANGES, settings)
 
 
 WORDS = ServerPatch(

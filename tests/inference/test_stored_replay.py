@@ -53,13 +53,13 @@ def test_by_hand_two_of_three_votes() -> None:
     assert outcome.accuracy is not None
     assert outcome.accuracy.value == pytest.approx(2 / 3, abs=0.02)
     assert outcome.agreement.value == outcome.accuracy.value
-    assert outcome.samples.value == outcome.started.value == 2
+    assert outcome.samples.value == outcome.samples_started.value == 2
     assert outcome.tokens.value == pytest.approx(2 * 11, abs=0.05)
 
 
 def test_a_unanimous_question_stops_at_the_fourth_vote_and_starts_no_more() -> None:
     outcome = replay(store("a" * 12), {"beta": AdaptiveVote()}, repeats=2).outcomes["beta"]
-    assert (outcome.samples.value, outcome.started.value, outcome.agreement.value) == (4, 4, 1)
+    assert (outcome.samples.value, outcome.samples_started.value, outcome.agreement.value) == (4, 4, 1)
     assert outcome.accuracy is None, "nobody said what is right"
 
 
@@ -102,8 +102,8 @@ def test_strategies_are_compared_on_the_same_orders() -> None:
 @pytest.mark.parametrize(
     ("held", "strategies", "problem"),
     [
-        ({}, {"v": Vote(1)}, "one row a question"),
-        ({"q": []}, {"v": Vote(1)}, "one row a question"),
+        ({}, {"v": Vote(1)}, "one row per question"),
+        ({"q": []}, {"v": Vote(1)}, "one row per question"),
         ({"q": [Candidate("")], "r": []}, {"v": Vote(1)}, "no stored candidates"),
         ({"q": [Candidate("")]}, {}, "0 strategies"),
     ],
@@ -182,7 +182,7 @@ class Halves(Strategy):
 
 def test_forks_draw_from_one_store() -> None:
     outcome = replay(store("aaabb"), {"halves": Halves()}, repeats=3, truths={"q0": "a"}).outcomes["halves"]
-    assert outcome.samples.value == outcome.started.value == 5
+    assert outcome.samples.value == outcome.samples_started.value == 5
     assert outcome.by_question["accuracy"].tolist() == [1]
 
 
@@ -197,7 +197,7 @@ def test_a_judge_needs_stored_scores() -> None:
 def test_what_was_not_stored_is_refused() -> None:
     with pytest.raises(StrategyError, match="beginning of the reply"):
         replay(store("aaaaa"), {"prefix": Halves(prefix="Well")})
-    with pytest.raises(StrategyError, match="another way to draw"):
+    with pytest.raises(StrategyError, match="other sampling parameters"):
         replay(store("aaaaa"), {"hot": Halves(Sampling(temperature=1.5))})
     replay(store("aaaaa"), {"log-probs of the same draw": Halves(Sampling(top_logprobs=20))})
 

@@ -119,7 +119,7 @@ def test_some_questions_are_a_store_of_their_own() -> None:
 
 @pytest.mark.parametrize("classes", [[], [[]], [0, 1], [[-2]]])
 def test_tables_that_are_no_votes_are_refused(classes: list[int]) -> None:
-    with pytest.raises(MeasureError, match="one row a question"):
+    with pytest.raises(MeasureError, match="one row per question"):
         StoredVotes.from_classes(classes)
 
 

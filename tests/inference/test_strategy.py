@@ -12,6 +12,7 @@ import pytest
 
 from breadth.base.errors import CatalogueError, SettingsError
 from breadth.base.settings import dumps, from_table, loads, to_table
+from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.confidence import Gauge
 from breadth.inference.records import Answer, Ask, Candidate, Finish, Reading, Run, Sampling, Task
 from breadth.inference.strategies.batch_exploration import BatchExploration
@@ -26,7 +27,7 @@ from breadth.inference.strategies.revision import Revision
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
-from breadth.inference.strategy import STRATEGIES, Strategy
+from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.testing.strategies import drive
 

@@ -124,7 +124,7 @@ SEVEN_BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 
 
 def _outcomes(curve: npt.ArrayLike, problems: int, seed: int) -> FloatArray:
-    """Right or wrong at each budget with one luck per problem: a problem solved cheaply is solved at every larger budget."""
+    """Right or wrong at each budget with one luck per problem: once solved, solved at every larger budget."""
     luck = np.random.default_rng(seed).random((problems, 1))
     return (luck < np.asarray(curve)).astype(float)
 

@@ -76,11 +76,13 @@ def test_repetition_by_hand() -> None:
     assert ngram_repetition(list("abc")) == 0
 
 
-WORKED = """Janet's ducks lay 16 eggs per day. She eats 3 for breakfast and bakes muffins with 4, so 3 + 4 = 7 eggs are used.
+WORKED = """Janet's ducks lay 16 eggs per day. She eats 3 for breakfast and bakes muffins with 4, so 3 + 4 = 7 \
+eggs are used.
 That leaves 16 - 7 = 9 eggs. She sells each of them for $2, so she earns 9 * 2 = 18 dollars every day at the market.
 The question asks for the money of a day, which we now know.
 The answer is \\boxed{18}."""
-LONG = """We look for all whole x with x^2 - 5x + 6 = 0. First we factor: two numbers with product 6 and sum 5 are 2 and 3.
+LONG = """We look for all whole x with x^2 - 5x + 6 = 0. First we factor: two numbers with product 6 and sum 5 \
+are 2 and 3.
 So (x - 2)(x - 3) = 0, which means x = 2 or x = 3. To be sure, put 2 in: 4 - 10 + 6 = 0, which holds.
 Put 3 in: 9 - 15 + 6 = 0, which holds too. There can be no third root, because a quadratic has at most two.
 Adding them gives 2 + 3 = 5, as the sum of the roots must be. Therefore the larger root is 3.

@@ -55,9 +55,7 @@ def test_reaches_as_far_as_scipy(df: float, level: float) -> None:
 @pytest.mark.parametrize("df", FREEDOMS)
 @pytest.mark.parametrize("distance", [1e-3, 0.1, 1, 1.5, 2, 3, 8, 30, 1e4])
 def test_gives_the_chances_of_scipy_far_out_too(df: float, distance: float) -> None:
-    assert t_sf_two_sided(df, distance) == pytest.approx(
-        2 * special.stdtr(df, -distance), rel=1e-12, abs=1e-300
-    )
+    assert t_sf_two_sided(df, distance) == pytest.approx(2 * special.stdtr(df, -distance), rel=1e-12, abs=1e-300)
 
 
 @pytest.mark.parametrize("df", [1e4, 1e5, 1e6])

@@ -16,6 +16,7 @@ from breadth.report.cells import (
     Cell,
     IntervalLike,
     Missing,
+    data_unit,
     enum_member,
     floats,
     format_cell,
@@ -25,7 +26,6 @@ from breadth.report.cells import (
     interval_origin,
     is_number,
     shared_decimals,
-    stored_unit,
     to_cell,
     typeset_minus,
 )
@@ -109,7 +109,7 @@ def test_percent_is_the_only_unit_that_rescales() -> None:
     assert format_number(0.334, "nats") == "0.334 nats"
     assert format_number(0.334, PERCENT, bare=True) == "33.4"
     assert format_number(math.nan, PERCENT) == format_number(math.nan, "nats") == "NaN"
-    assert stored_unit(PERCENT) == "fraction"
+    assert data_unit(PERCENT) == "fraction"
 
 
 def test_fixed_decimals() -> None:

@@ -77,10 +77,10 @@ def test_roles_have_styles() -> None:
 
 
 def test_headings_are_underlined_as_far_as_they_reach() -> None:
-    assert [line.plain for line in Pen(80).heading("Title")] == ["Title", "─────"]
-    assert [line.plain for line in Pen(80).heading("日本")] == ["日本", "────"]
-    assert [line.plain for line in Pen(3, ascii_only=True).heading("Title")] == ["Title", "---"]
-    assert Pen(80).heading(" ") == []
+    assert [line.plain for line in Pen(80).title("Title")] == ["Title", "─────"]
+    assert [line.plain for line in Pen(80).title("日本")] == ["日本", "────"]
+    assert [line.plain for line in Pen(3, ascii_only=True).title("Title")] == ["Title", "---"]
+    assert Pen(80).title(" ") == []
 
 
 def test_paragraphs_are_set_apart() -> None:

@@ -229,7 +229,7 @@ def test_a_metric_that_changes_its_name_is_said_once(tmp_path: Path) -> None:
 
 def test_several_runs_in_one_log_are_kept_apart(tmp_path: Path) -> None:
     run = bring(tmp_path, *rows(*range(30)), *rows(*range(12), entropy=0.9))
-    assert "begin anew 1 times: 2 runs" in run.header.remarks[0].problem
+    assert "start over 1 times: 2 runs" in run.header.remarks[0].problem
     assert run.series("entropy").values.tolist() == [0.9] * 12  # and not the first run's beyond step 11
     assert run.attempts == 1
     first, last = run.all_runs

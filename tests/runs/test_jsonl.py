@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import BrokenFileError
 from breadth.runs import jsonl
-from breadth.runs.jsonl import read_blocks, read_head, read_json_rows, read_text_rows
+from breadth.runs.jsonl import parse_json, read_blocks, read_head, read_json_rows, read_text_rows, try_parse_json
 from breadth.runs.schema import Remark
 
 
@@ -34,7 +34,7 @@ def test_any_block_size_gives_the_same_lines(
     path = tmp_path_factory.mktemp("lines") / "file"
     path.write_bytes(b"\n".join(content))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonl, "BLOCK", size)
+        patch.setattr(jsonl, "BLOCK_BYTES", size)
         got: list[tuple[int, bytes]] = []
         for block in read_blocks(path):
             assert not isinstance(block, Remark)
@@ -123,8 +123,8 @@ def test_rows_after_over_long_ones_keep_their_numbers(
     path = tmp_path_factory.mktemp("long") / "file"
     path.write_bytes(b"".join(b"x" * length + b"\n" for length in lengths))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonl, "BLOCK", size)
-        patch.setattr(jsonl, "LONGEST", 30 + size)
+        patch.setattr(jsonl, "BLOCK_BYTES", size)
+        patch.setattr(jsonl, "MAX_ROW_BYTES", 30 + size)
         got = [
             (block[0] + offset, len(line))
             for block in read_blocks(path)
@@ -142,3 +142,20 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for action in (lambda: read_head(tmp_path / "none"), lambda: list(read_blocks(tmp_path / "none"))):
         with pytest.raises(BrokenFileError, match="Check that it exists"):
             action()
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_make_the_lenient_reader_raise(text: bytes) -> None:
+    try_parse_json(text)
+
+
+def test_deep_nesting_is_not_json() -> None:
+    assert try_parse_json(b"[" * 100_000) is None
+    with pytest.raises(ValueError, match=r"nested too deeply|recursion"):
+        parse_json("[" * 100_000)
+
+
+def test_what_python_writes_is_json() -> None:
+    assert parse_json(b'\xef\xbb\xbf{"a": NaN}').keys() == {"a"}
+    assert parse_json('{"a": -Infinity, "b": 1e999}') == {"a": -math.inf, "b": math.inf}
+    assert parse_json(str(10**400)) == 10**400

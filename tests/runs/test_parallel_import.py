@@ -66,16 +66,16 @@ def test_the_result_does_not_depend_on_how_many_take_part(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = import_files([dump], tmp_path / "alone")
-    monkeypatch.setattr(parallel_import, "WORTH_IT", 0)
-    monkeypatch.setattr(parallel_import, "HEAD_START", 0)
-    monkeypatch.setattr(parallel_import, "cores", lambda: 3)
+    monkeypatch.setattr(parallel_import, "MIN_PARALLEL_BYTES", 0)
+    monkeypatch.setattr(parallel_import, "HEAD_START_BYTES", 0)
+    monkeypatch.setattr(parallel_import, "available_cores", lambda: 3)
     shares: list[int] = []
 
     def counted(share: Share, folder: Path, progress: Progress) -> ImportSummary:
         shares.append(len(share))
         return import_share(share, folder, progress)
 
-    monkeypatch.setattr(parallel_import, "take", counted)
+    monkeypatch.setattr(parallel_import, "import_share", counted)
     together = import_files([dump], tmp_path / "together")
     assert (
         (together.rollouts, together.problems, together.metric_rows)
@@ -93,9 +93,9 @@ def files(dump: Path, importer: object = IMPORTER) -> list[tuple[int, Recognised
 
 
 def test_shares_are_about_equal_and_keep_the_order(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_import, "WORTH_IT", 0)
-    monkeypatch.setattr(parallel_import, "HEAD_START", 0)
-    monkeypatch.setattr(parallel_import, "cores", lambda: 2)
+    monkeypatch.setattr(parallel_import, "MIN_PARALLEL_BYTES", 0)
+    monkeypatch.setattr(parallel_import, "HEAD_START_BYTES", 0)
+    monkeypatch.setattr(parallel_import, "available_cores", lambda: 2)
     first, second = divide_files(files(dump))
     # sizes go like the step: 6 + 4 + 1 against 5 + 3 + 2 (the half row makes 3 a little longer)
     assert sorted(place + 1 for place, _ in first) == [place + 1 for place, _ in first]
@@ -107,14 +107,14 @@ def test_small_imports_and_importers_of_ones_own_stay_in_one_process(
     dump: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(divide_files(files(dump))) == 1
-    monkeypatch.setattr(parallel_import, "WORTH_IT", 0)
+    monkeypatch.setattr(parallel_import, "MIN_PARALLEL_BYTES", 0)
     assert len(divide_files(files(dump, GenericImporter(mapping={"step": "step"})))) == 1
 
 
 def test_a_process_that_fails_is_stepped_in_for(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel_import, "WORTH_IT", 0)
-    monkeypatch.setattr(parallel_import, "HEAD_START", 0)
-    monkeypatch.setattr(parallel_import, "cores", lambda: 2)
+    monkeypatch.setattr(parallel_import, "MIN_PARALLEL_BYTES", 0)
+    monkeypatch.setattr(parallel_import, "HEAD_START_BYTES", 0)
+    monkeypatch.setattr(parallel_import, "available_cores", lambda: 2)
     monkeypatch.setattr(sys, "executable", "false")
     summary = import_parallel([one for _, one in files(dump)], tmp_path / "work", lambda _: None)
     assert summary.rollouts == 210
@@ -138,9 +138,9 @@ PARENT = """
     from pathlib import Path
     from breadth.runs import parallel_import
     from breadth.adapters.verl.importer import IMPORTER
-    from breadth.runs.importer import Recognised
-    share = [(0, Recognised(Path(sys.argv[1]), IMPORTER, "rollouts"))]
-    print(parallel_import._start(share, Path(sys.argv[2])).pid, flush=True)
+    from breadth.runs.importer import RecognisedFile
+    share = [(0, RecognisedFile(Path(sys.argv[1]), IMPORTER, "rollouts"))]
+    print(parallel_import.start_worker(share, Path(sys.argv[2])).pid, flush=True)
     time.sleep(60)
 """
 

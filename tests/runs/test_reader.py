@@ -1,4 +1,4 @@
-"""Runs one behind the other in a log: told apart where the steps begin anew, not where a run goes on from a checkpoint."""
+"""Reader: series with restarts resolved, several runs in one log, queries, and folders in which something is broken."""
 
 from __future__ import annotations
 

@@ -22,9 +22,8 @@ from breadth.runtime.connect import (
     recognise_dialect,
     strip_api_path,
 )
-from breadth.runtime.dialect import ServerDialect, ServerIdentity
+from breadth.runtime.dialect import CHAT_PATH, ServerDialect, ServerIdentity
 from breadth.runtime.sampler import Meter, SampleRequest
-from breadth.runtime.wire import CHAT_PATH
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import FakeServer
 from breadth.testing.faults import Cut, Fault, Hang, Status, WrongContentType

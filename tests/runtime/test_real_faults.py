@@ -11,6 +11,7 @@ import pytest
 from breadth.adapters.vllm.dialect import VllmDialect
 from breadth.base.errors import ServerError
 from breadth.inference.budget import Budget
+from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.confidence import Gauge
 from breadth.inference.records import Candidate, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
@@ -28,7 +29,7 @@ from breadth.inference.strategies.revision import Revision
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
-from breadth.inference.strategy import STRATEGIES, Strategy
+from breadth.inference.strategy import Strategy
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.runtime.samplers.server_errors import Backoff

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
 from breadth.testing.fake_replies import Reply, ReplyToken, completion_body, completion_events, split_tokens
 
 

@@ -419,10 +419,10 @@ def test_an_engine_that_lets_missing_fields_pass(monkeypatch: pytest.MonkeyPatch
 
 def test_an_engine_that_does_not_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     check_mechanism(Tolling())
-    monkeypatch.setattr(reduction, "masked", _unmasked)
+    monkeypatch.setattr(reduction, "masked_values", _unmasked)
     with pytest.raises(AssertionError, match=r"an empty mask gives a loss of 192"):  # 16 sequences of 12 positions
         check_mechanism(Tolling())
-    monkeypatch.setattr(records, "masked", _unmasked)
+    monkeypatch.setattr(records, "masked_values", _unmasked)
     with pytest.raises(AssertionError, match="nan outside the mask changes the"):
         check_mechanism(Good())
 
@@ -477,7 +477,7 @@ def make(name: str, **options: Any) -> Mechanism[Any, Any]:
 
 
 def acting_chains() -> list[Chain]:
-    """Chains that together hold every mechanism of the catalogue, with settings under which each does something here."""
+    """Chains that together hold every mechanism of the catalogue, with settings under which each has an effect."""
     degenerate: Any = make("degenerate-guard")
     shaped = [
         make("brier-reward"),

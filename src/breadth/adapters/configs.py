@@ -149,7 +149,7 @@ def resolve_references(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shallowest_leaves(table: Any) -> dict[str, Any]:
-    """Return the leaves of nested tables by last name: the shallowest wins, equally deep ones that differ are `Computed`."""
+    """Return the leaves of nested tables by last name: the shallowest wins, two that differ are `Computed`."""
     found: dict[str, tuple[int, Any]] = {}
     for path, value in flatten_table(table):
         depth, name = path.count("."), path.rpartition(".")[2]

@@ -1,4 +1,8 @@
-"""Read numbers, steps and metric rows as Python, numpy, torch and JSON print them; nothing is evaluated."""
+"""Read what trainers log: numbers and steps as Python, numpy, torch and JSON print them, metric rows, rollout rows.
+
+Nothing is evaluated. A rollout row (one dict) becomes a row of a table with our columns; a value that does not fit is
+kept, with a remark.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +26,35 @@ from breadth.runs.writer import problem_id
 HELD_OUT = ("eval/", "eval_", "test/", "val/", "val_", "validation/", "val-core/", "val-aux/")
 """Prefixes under which trainers log scores on held-out problems."""
 MAX_OPEN_STEPS = 64
-"""Steps kept open for late rows: asynchronous trainers run a handful of steps apart."""
+"""Steps kept open for late rows: the parts of an asynchronous trainer are a few steps apart."""
 
 
 def metric_rows(values: Mapping[str, float], step: int | None, time: float | None = None) -> list[MetricRow]:
-    """Make metric rows of the numbers of one step: a train row, and an eval row whose names lose their prefix.
+    """Make metric rows of the numbers of one step: a train row, and an eval row with the prefix removed.
 
-    Left together, ``eval/reward`` would pass for the reward of training at every step that logs no other.
+    In one row, ``eval/reward`` would be read as the training reward at every step that logs no other.
     """
     parts: dict[Split, dict[str, float]] = {"train": {}, "eval": {}}
     for name, value in values.items():
-        bare = _without_held_out(name)
+        bare = strip_held_out_prefix(name)
         parts["eval" if bare else "train"][storable_name(bare or name)] = value
     return [MetricRow(part, step, time, split) for split, part in parts.items() if part]
 
 
 def is_held_out(name: str) -> bool:
-    """Say whether a name is that of a score on held-out problems."""
-    return bool(_without_held_out(name))
+    """Whether a name is that of a score on held-out problems."""
+    return bool(strip_held_out_prefix(name))
 
 
 def storable_name(name: str) -> str:
-    """Return a metric's name with what UTF-8 cannot hold (halves of surrogate pairs) replaced."""
+    """Return a metric's name with characters replaced that UTF-8 cannot hold (halves of surrogate pairs)."""
     return name if name.isascii() else name.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def order_by_prefix(values: Mapping[str, float], prefixes: Sequence[str]) -> dict[str, float]:
-    """Return the numbers with those first whose names have one of the prefixes, in the prefixes' order.
+    """Return the numbers with those first whose names have one of the prefixes, in the order of the prefixes.
 
-    Where several names mean the same, the first one stands for it.
+    If several names mean the same metric, the first one counts.
     """
     ranks = {
         name: next((rank for rank, prefix in enumerate(prefixes) if name.startswith(prefix)), len(prefixes))
@@ -60,16 +64,17 @@ def order_by_prefix(values: Mapping[str, float], prefixes: Sequence[str]) -> dic
 
 
 @lru_cache(maxsize=4096)
-def _without_held_out(name: str) -> str:
+def strip_held_out_prefix(name: str) -> str:
+    """Return a name without its held-out prefix; empty if it has none."""
     lower = name.casefold()
     return next((name[len(prefix) :] for prefix in HELD_OUT if lower.startswith(prefix)), "")
 
 
 class StepMerger:
-    """Joins rows of one step that were written apart, and hands them on in order of steps.
+    """Merges rows of one step that were written separately, and returns them in order of steps.
 
-    A name that is logged for an earlier step than before means a restart: then all that is open is handed on first. A
-    name logged twice for one step keeps the later value. A step's time is that of its first row.
+    A name logged for an earlier step than before means a restart: then all open rows are returned first. A name logged
+    twice for one step keeps the later value. A step's time is that of its first row.
     """
 
     def __init__(self) -> None:
@@ -77,7 +82,7 @@ class StepMerger:
         self._last: dict[tuple[Split, str], int] = {}
 
     def add(self, row: MetricRow) -> list[MetricRow]:
-        """Take a row; return the rows that are complete by now."""
+        """Add a row; return the rows that are complete now."""
         if row.step is None:
             return [*self.flush(), row]
         back = any(self._last.get((row.split, name), -1) > row.step for name in row.values)
@@ -91,7 +96,7 @@ class StepMerger:
         return done
 
     def flush(self) -> list[MetricRow]:
-        """Return every open row, in order of steps, and start afresh."""
+        """Return every open row, in order of steps, and start over."""
         self._last.clear()
         return [self._close(key) for key in sorted(self._open)]
 
@@ -103,11 +108,11 @@ class StepMerger:
 COLOUR_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 WRAPPER = re.compile(r"[A-Za-z_][\w.]*\(\s*([^,()]*)[^()]*\)")
 MAX_NUMBER_LENGTH = 400
-"""Longer text is no number a trainer prints (the longest float has 325 digits)."""
+"""Longer text is not a number that a trainer prints (the longest float has 325 digits)."""
 MAX_STEP = 2**53
 """Steps beyond this are not exact as floats, and no run takes them."""
 MAX_REMARKED_NAMES = 50
-"""Names that are no numbers, told apart in the remarks of one file; the others are counted."""
+"""Names with values that are not numbers, listed in the remarks of one file; the others are counted."""
 
 
 def strip_colour(line: str) -> str:
@@ -116,13 +121,13 @@ def strip_colour(line: str) -> str:
 
 
 def as_number(value: Any) -> float | None:
-    """Return what a number stands for, or None when it stands for none.
+    """Return a value as a number, or None if it is not one.
 
     Quoted numbers, ``np.float64(0.5)`` and ``tensor(0.5, device='cuda:0')`` count as numbers; null and ``None`` are
     NaN, because that is what trainers turn NaN into on the way to JSON; an integer beyond a float's range is infinite.
     """
     if isinstance(value, str):
-        return _from_text(value)
+        return parse_number(value)
     if value is None:
         return math.nan
     if not isinstance(value, int | float):
@@ -134,12 +139,13 @@ def as_number(value: Any) -> float | None:
 
 
 def as_step(value: Any) -> int | None:
-    """Return a step (a whole number from 0 on), or None when it is not one."""
+    """Return a step (a whole number from 0 on), or None if it is not one."""
     number = None if isinstance(value, bool) else as_number(value)
     return int(number) if number is not None and 0 <= number < MAX_STEP and number == int(number) else None
 
 
-def _from_text(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
+    """Return the number that a text prints, with the wrappers of numpy and torch; None if it is not one."""
     if len(text) > MAX_NUMBER_LENGTH:
         return None
     wrapped = WRAPPER.fullmatch(text.strip())
@@ -153,7 +159,7 @@ def _from_text(text: str) -> float | None:
 
 
 def preview_value(value: Any) -> str:
-    """Return how a value that does not fit begins, for a remark."""
+    """Return the start of a value that does not fit, for a remark."""
     try:
         return repr(value)[:60]
     except RecursionError:
@@ -161,7 +167,7 @@ def preview_value(value: Any) -> str:
 
 
 class MetricReader:
-    """Reads the numbers of one file's metric rows and keeps count of what was no number."""
+    """Reads the numbers of one file's metric rows and counts values that are not numbers."""
 
     def __init__(self) -> None:
         self._odd: dict[str, tuple[int, str, int | None]] = {}
@@ -173,12 +179,12 @@ class MetricReader:
         for name, value in row.items():
             found = as_number(value)
             if found is None:
-                self._note(str(name), value, number)
+                self._count_odd(str(name), value, number)
             else:
                 values[storable_name(str(name))] = found
         return values
 
-    def _note(self, name: str, value: Any, number: int | None) -> None:
+    def _count_odd(self, name: str, value: Any, number: int | None) -> None:
         if name not in self._odd and len(self._odd) >= MAX_REMARKED_NAMES:
             self._more += 1
             return
@@ -186,8 +192,8 @@ class MetricReader:
         self._odd[name] = (count + 1, shown, first)
 
     def remarks(self, path: Path) -> list[Remark]:
-        """Say once for each name what was no number, how often and where first."""
-        said = [
+        """Return one remark per name whose values were not numbers: how often and where first."""
+        remarks = [
             Remark(f"{name!r} is {shown}, not a number, in {count} rows; left out there.", str(path), first)
             for name, (count, shown, first) in self._odd.items()
         ]
@@ -196,27 +202,27 @@ class MetricReader:
             if self._more
             else []
         )
-        return said + more
+        return remarks + more
 
 
-Rows = Sequence[Mapping[str, Any]]
-LEFT_OUT = object()
-TEXT = {str, type(None)}
+RolloutRows = Sequence[Mapping[str, Any]]
+UNCONVERTIBLE = object()
+TEXT_TYPES = {str, type(None)}
 TOO_DEEP = '"nested too deeply to be kept"'
 
 
 @dataclass(frozen=True)
 class RowReader:
-    """Reads rows whose keys mean what ``columns`` says."""
+    """Reads rows of a trainer into a table with our columns."""
 
     columns: Mapping[str, str]
     """Trainer's key -> our column; of several for one column, the first that occurs. All other keys go into ``extra``.
     """
     ignored: frozenset[str] = frozenset()
-    """Keys that repeat what another column already says."""
+    """Keys that repeat another column."""
 
-    def table(self, rows: Rows, path: Path, first: int | Sequence[int] = 1) -> tuple[pa.Table, list[Remark]]:
-        """Return the rows as a table and what was odd about them; ``first`` is the first row's number in its file, or all rows'."""
+    def table(self, rows: RolloutRows, path: Path, first: int | Sequence[int] = 1) -> tuple[pa.Table, list[Remark]]:
+        """Return the rows as a table, and remarks; ``first`` is the row number of the first row, or of each."""
         numbers = range(first, first + len(rows)) if isinstance(first, int) else first
         remarks: list[Remark] = []
         columns: dict[str, pa.Array] = {}
@@ -225,21 +231,30 @@ class RowReader:
         used = set(self.ignored)
         for theirs, ours in self.columns.items():
             if theirs in keys and ours not in columns:
-                columns[ours], texts[ours] = _column(
+                columns[ours], texts[ours] = build_column(
                     [row.get(theirs) for row in rows], ours, theirs, path, numbers, remarks
                 )
                 used.add(theirs)
-        _derive(columns, texts, numbers)
+        add_derived_columns(columns, texts, numbers)
         rest = keys - used
         if rest:
-            columns["extra"] = pa.array([_extra(row, rest) for row in rows], pa.string())
+            columns["extra"] = pa.array(
+                [
+                    to_json_text({key: row[key] for key in rest if key in row}) if rest & row.keys() else None
+                    for row in rows
+                ],
+                pa.string(),
+            )
         return pa.table(columns), remarks
 
 
-def _derive(columns: dict[str, pa.Array], texts: Mapping[str, Sequence[Any]], numbers: Sequence[int]) -> None:
-    """Fill in what follows from other columns: the problem's id, the stated answer, the place in the file."""
+def add_derived_columns(
+    columns: dict[str, pa.Array], texts: Mapping[str, Sequence[Any]], numbers: Sequence[int]
+) -> None:
+    """Add what follows from other columns: the problem's id, the stated answer, the index in the file."""
     if "problem" not in columns and "prompt" in columns:
-        columns["problem"] = pa.array(_ids(texts["prompt"]), pa.string())
+        known = {prompt: problem_id(prompt or "") for prompt in dict.fromkeys(texts["prompt"])}
+        columns["problem"] = pa.array([known[prompt] for prompt in texts["prompt"]], pa.string())
     if "answer" not in columns and "completion" in columns:
         columns["answer"] = pa.array(
             [stated_answer(text) if text else None for text in texts["completion"]], pa.string()
@@ -248,13 +263,8 @@ def _derive(columns: dict[str, pa.Array], texts: Mapping[str, Sequence[Any]], nu
         columns["sample"] = pa.array([number - 1 for number in numbers], pa.int32())
 
 
-def _ids(prompts: Sequence[str | None]) -> list[str]:
-    known = {prompt: problem_id(prompt or "") for prompt in dict.fromkeys(prompts)}
-    return [known[prompt] for prompt in prompts]
-
-
 def fill_missing_steps(table: pa.Table, step: int) -> tuple[pa.Table, int]:
-    """Put ``step`` where a row has none, or a negative one; return the table and how many rows that were."""
+    """Set ``step`` where a row has none, or a negative one; return the table and how many rows changed."""
     import pyarrow.compute as pc  # slow to load, and most logs hold no rollouts
 
     place = table.schema.get_field_index("step")
@@ -269,30 +279,25 @@ def fill_missing_steps(table: pa.Table, step: int) -> tuple[pa.Table, int]:
     )
 
 
-def _extra(row: Mapping[str, Any], keys: set[str]) -> str | None:
-    kept = {key: row[key] for key in keys if key in row}
-    return _as_json(kept) if kept else None
-
-
-def _column(
+def build_column(
     values: list[Any], ours: str, theirs: str, path: Path, numbers: Sequence[int], remarks: list[Remark]
 ) -> tuple[pa.Array, list[Any]]:
     """Return a column and the values that went into it."""
     kind = arrow_type(ours)
-    if not pa.types.is_string(kind) or set(map(type, values)) <= TEXT:
+    if not pa.types.is_string(kind) or set(map(type, values)) <= TEXT_TYPES:
         with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
             return pa.array(values, kind), values
-    converted = _coerced(values, kind, theirs, path, numbers, remarks)
+    converted = convert_values(values, kind, theirs, path, numbers, remarks)
     return pa.array(converted, kind), converted
 
 
-def _coerced(
+def convert_values(
     values: list[Any], kind: pa.DataType, theirs: str, path: Path, numbers: Sequence[int], remarks: list[Remark]
 ) -> list[Any]:
-    """Convert value by value; what cannot be converted becomes null, with one remark that names the first such row."""
-    convert = _converter(kind)
+    """Convert value by value; what cannot be converted becomes null, with a remark that names the first such row."""
+    convert = converter_of(kind)
     converted = [None if value is None else convert(value) for value in values]
-    bad = [place for place, value in enumerate(converted) if value is LEFT_OUT]
+    bad = [place for place, value in enumerate(converted) if value is UNCONVERTIBLE]
     if bad:
         shown = preview_value(values[bad[0]])
         remarks.append(
@@ -300,7 +305,7 @@ def _coerced(
                 f"{theirs!r} is {shown}, not {kind}, in {len(bad)} rows; left empty there.", str(path), numbers[bad[0]]
             )
         )
-    return [None if value is LEFT_OUT else value for value in converted]
+    return [None if value is UNCONVERTIBLE else value for value in converted]
 
 
 def arrow_type(ours: str) -> pa.DataType:
@@ -313,43 +318,46 @@ def arrow_type(ours: str) -> pa.DataType:
     return found
 
 
-def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
+def converter_of(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Return the function that converts values to a type."""
     if pa.types.is_string(kind):
         return as_text
     if pa.types.is_floating(kind):
-        return _as_number
+        return _as_float
     if pa.types.is_integer(kind):
         return partial(_as_integer, limit=2 ** (kind.bit_width - 1))
     if pa.types.is_boolean(kind):
-        return _as_truth
-    return _as_list(_converter(kind.value_type))
+        return _as_bool
+    return _as_list(converter_of(kind.value_type))
 
 
 def as_text(value: Any) -> str:
-    """Return text as it is (chat messages as one text, their parts' text joined), anything else as JSON."""
+    """Return text unchanged, chat messages as one text with their parts joined, anything else as JSON."""
     try:
-        return _text(value)
+        return _join_text(value)
     except RecursionError:
         return TOO_DEEP
 
 
-def _text(value: Any) -> str:
+def _join_text(value: Any) -> str:
     if isinstance(value, str):
         return value.encode("utf-8", errors="replace").decode("utf-8")
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
-    if _is_chat(value, "content"):
-        return "\n".join(f"{turn.get('role') or ''}: {_text(turn['content'] or '')}" for turn in value)
-    if _is_chat(value, "text"):
-        return "".join(_text(part["text"] or "") for part in value)
-    return _as_json(value)
+    if is_chat(value, "content"):
+        return "\n".join(f"{turn.get('role') or ''}: {_join_text(turn['content'] or '')}" for turn in value)
+    if is_chat(value, "text"):
+        return "".join(_join_text(part["text"] or "") for part in value)
+    return to_json_text(value)
 
 
-def _is_chat(value: Any, key: str) -> bool:
+def is_chat(value: Any, key: str) -> bool:
+    """Whether a value is a list of tables that all have the key, such as messages."""
     return isinstance(value, list) and bool(value) and all(isinstance(turn, Mapping) and key in turn for turn in value)
 
 
-def _as_json(value: Any) -> str:
+def to_json_text(value: Any) -> str:
+    """Return a value as JSON text."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS).decode("utf-8")
     except TypeError:  # halves of surrogate pairs, integers beyond 64 bits
@@ -360,30 +368,30 @@ def _as_json(value: Any) -> str:
         return TOO_DEEP
 
 
-def _as_number(value: Any) -> Any:
+def _as_float(value: Any) -> Any:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        return LEFT_OUT
+        return UNCONVERTIBLE
 
 
 def _as_integer(value: Any, limit: int) -> Any:
-    number = _as_number(value)
-    whole = number is not LEFT_OUT and math.isfinite(number) and number == int(number)
-    return int(number) if whole and abs(number) < limit else LEFT_OUT
+    number = _as_float(value)
+    whole = number is not UNCONVERTIBLE and math.isfinite(number) and number == int(number)
+    return int(number) if whole and abs(number) < limit else UNCONVERTIBLE
 
 
-def _as_truth(value: Any) -> Any:
-    number = _as_number(value)
-    return bool(number) if number in (0.0, 1.0) else LEFT_OUT
+def _as_bool(value: Any) -> Any:
+    number = _as_float(value)
+    return bool(number) if number in (0.0, 1.0) else UNCONVERTIBLE
 
 
 def _as_list(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def converted(value: Any) -> Any:
-        parts = [convert(part) for part in value] if isinstance(value, list) else [LEFT_OUT]
-        return LEFT_OUT if LEFT_OUT in parts else parts
+    def convert_list(value: Any) -> Any:
+        parts = [convert(part) for part in value] if isinstance(value, list) else [UNCONVERTIBLE]
+        return UNCONVERTIBLE if UNCONVERTIBLE in parts else parts
 
-    return converted
+    return convert_list
 
 
 def reward_columns(keys: Sequence[str]) -> dict[str, str]:

@@ -192,16 +192,16 @@ OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 def call_keywords(path: Path, names: frozenset[str]) -> dict[str, Any]:
     """Return the keywords of the calls of some classes in a Python file or notebook.
 
-    Literals, arithmetic on them, and names that the file assigns such a value exactly once are read. Any other value, or
-    one that two calls set differently, is `Computed`: set, but not known. ``**table`` is expanded if the table is in the
-    file.
+    Literals, arithmetic on them, and names that the file assigns such a value exactly once are read. Any other value,
+    or one that two calls set differently, is `Computed`: set, but not known. ``**table`` is expanded if the table is in
+    the file.
     """
     tree = (
         parse_notebook(path, names)
         if path.suffix == ".ipynb"
         else parse_python(path, read_text(path, MAX_SCRIPT_BYTES))
     )
-    known = assigned_constants(tree)
+    known = constants_of(tree)
     found: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and function_name(node.func) in names:
@@ -271,7 +271,7 @@ def function_name(function: ast.expr) -> str:
     )
 
 
-def assigned_constants(tree: ast.Module) -> dict[str, Any]:
+def constants_of(tree: ast.Module) -> dict[str, Any]:
     """Return the names that are assigned exactly once, with a value known without running the file."""
     values: dict[str, list[ast.expr | None]] = {}
     for node in ast.walk(tree):

@@ -1,1 +1,1 @@
-"""The ground every room stands on: errors, stats that add up, settings, catalogues (no room of ours below it)."""
+"""The base of every package: errors, stats that add up, settings, catalogues. It imports no other package of ours."""

@@ -9,20 +9,19 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, overload
 
-from breadth.base.errors import CatalogueError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import CatalogueError, suggestion
 
 
 @cache
-def _registered() -> dict[str, tuple[EntryPoint, ...]]:
-    """Return what installed packages register for us, by entry-point group; looked up once, for that reads every package's metadata."""
+def find_all_plugins() -> dict[str, tuple[EntryPoint, ...]]:
+    """Return the entry points of installed packages by group of ours; found once, as it reads all their metadata."""
     found = entry_points()
     return {group: tuple(found.select(group=group)) for group in found.groups if group.startswith("breadth.")}
 
 
 def find_plugins(group: str) -> tuple[EntryPoint, ...]:
     """Return what installed packages register under an entry-point group of ours."""
-    return _registered().get(group, ())
+    return find_all_plugins().get(group, ())
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,10 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class CatalogueParts(Sequence[Any]):
-    """The parts of a catalogue, in order; each is loaded when it is reached, so that a search that ends early loads few."""
+    """The parts of a catalogue, in order; each is loaded when it is reached: a search that ends early loads few."""
 
     catalogue: Catalogue
-    """Whose parts."""
+    """The catalogue they belong to."""
 
     def __len__(self) -> int:
         return len(self.catalogue.table())

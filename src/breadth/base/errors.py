@@ -4,7 +4,7 @@
     ├── SettingsError            a setting is unknown, misspelt or outside its allowed values
     ├── CatalogueError           a name is in no catalogue, or its entry cannot be loaded
     ├── MeasureError             numbers that this instrument must not be used on
-    ├── MechanismError           a training mechanism or chain that cannot run as it is put together or fed
+    ├── MechanismError           a training mechanism or chain that cannot run as it is composed or on what it got
     ├── StrategyError            a strategy that this sampler, store or task cannot run
     ├── ServerError              a model server refused, broke or cannot be reached; carries its status
     ├── MissingExtraError        the job needs an optional dependency that is not installed
@@ -16,10 +16,12 @@
         └── WriteError           the disk refused: full, read-only, no permission
 
 Each carries two sentences: what is wrong (what we got and what we need) and what to do about it.
+Here are also the check of settings at construction, and the nearest spelling of a name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ class BreadthError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Subclasses take other arguments than ``args`` holds; worker processes send errors back by pickle.
-        return _rebuild, (type(self), self.args), self.__dict__
+        return rebuild_error, (type(self), self.args), self.__dict__
 
 
 class SettingsError(BreadthError):
@@ -55,7 +57,7 @@ class MeasureError(BreadthError, ValueError):
 
 
 class MechanismError(BreadthError, ValueError):
-    """A training mechanism or chain that cannot run as it is put together or fed."""
+    """A training mechanism or chain that cannot run as it is composed or on what it got."""
 
 
 class StrategyError(BreadthError, ValueError):
@@ -80,7 +82,7 @@ class ServerError(BreadthError):
         self.fatal = fatal
         """Whether every other request of the kind will fail as well: wrong model, wrong key, prompt too long."""
         self.retry_after = retry_after
-        """Seconds the server asked to be left alone."""
+        """Seconds the server asked to wait."""
 
 
 class MissingExtraError(BreadthError, ImportError):
@@ -128,7 +130,37 @@ class WriteError(FileError):
     """The disk refused a write: full, read-only or not permitted."""
 
 
-def _rebuild(cls: type[BreadthError], args: tuple[str, ...]) -> BreadthError:
+def rebuild_error(cls: type[BreadthError], args: tuple[str, ...]) -> BreadthError:
+    """Make an error from its class and ``args``, without calling its ``__init__``: how one is unpickled."""
     error = cls.__new__(cls, *args)
     error.args = args
     return error
+
+
+def require(settings: Any, field: str, condition: bool, requirement: str) -> None:
+    """Raise a SettingsError that names the class, the field, what it got and what it needs."""
+    if not condition:
+        value = getattr(settings, field)
+        raise SettingsError(
+            f"{type(settings).__name__} got {field} = {value!r}; it needs {requirement}.",
+            f"Set {field} to {requirement}.",
+        )
+
+
+def nearest_name(word: str, known: Iterable[str]) -> str | None:
+    """Return the known name closest to ``word``, or None when nothing is close."""
+    from difflib import get_close_matches  # only when there is an error to report
+
+    folded = {name.casefold(): name for name in known}
+    found = get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def suggestion(word: str, known: Iterable[str], kind: str) -> str:
+    """Say what to write instead of ``word``: the nearest known name, or the whole list."""
+    names = sorted(known)
+    close = nearest_name(word, names)
+    listing = ", ".join(names) if names else "none are registered"
+    if close is None:
+        return f"Use one of the {kind}: {listing}."
+    return f"Did you mean '{close}'? The {kind} are: {listing}."

@@ -17,10 +17,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from breadth.base.atomic import atomic_file
 from breadth.base.catalogue import Catalogue
-from breadth.base.errors import BrokenFileError, SettingsError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import BrokenFileError, SettingsError, suggestion
+from breadth.base.system import atomic_file
 
 T = TypeVar("T")
 KIND = "kind"
@@ -32,21 +31,26 @@ def to_table(settings: Any) -> dict[str, Any]:
     for spec in dataclasses.fields(settings):
         value = getattr(settings, spec.name)
         if value is not None:
-            table[spec.name] = _plain(value)
-    name = _catalogue_name(type(settings))
+            table[spec.name] = to_plain(value)
+    name = catalogue_name(type(settings))
     return {KIND: name, **table} if name else table
 
 
 def from_table(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
     """Build ``cls`` from a table; ``where`` names the table in error messages."""
-    chosen, rest = _member(cls, table, where)
+    chosen, rest = _choose_member(cls, table, where)
     hints = get_type_hints(chosen)
     specs = {spec.name: spec for spec in dataclasses.fields(chosen) if spec.init}
     for key in rest:
         if key not in specs:
-            raise SettingsError(f"{_at(where)}there is no setting '{key}'.", suggestion(key, specs, "settings"))
-    values = {key: _read(hints[key], value, f"{where}.{key}" if where else key) for key, value in rest.items()}
-    _require(specs, values, hints, where)
+            raise SettingsError(f"{_location(where)}there is no setting '{key}'.", suggestion(key, specs, "settings"))
+    values = {key: read_value(hints[key], value, f"{where}.{key}" if where else key) for key, value in rest.items()}
+    for key, spec in specs.items():
+        has_default = spec.default is not dataclasses.MISSING or spec.default_factory is not dataclasses.MISSING
+        if not has_default and key not in values:
+            raise SettingsError(
+                f"{_location(where)}the setting '{key}' is missing.", f"Add {key} = <{_type_name(hints[key])}>."
+            )
     return typing.cast("T", chosen(**values))
 
 
@@ -67,7 +71,7 @@ def loads(cls: type[T], text: str) -> T:
 
 
 def dump(settings: Any, path: Path) -> None:
-    """Write settings to a TOML file, whole or not at all; half a character (a file's name may hold one) becomes a question mark."""
+    """Write settings to a TOML file, whole or not at all; a lone surrogate becomes a question mark."""
     with atomic_file(path) as temporary:
         temporary.write_text(dumps(settings), encoding="utf-8", errors="replace")
 
@@ -78,9 +82,9 @@ def load(cls: type[T], path: Path) -> T:
 
 
 def parse_file(parse: Callable[[str], T], path: Path, remedy: str | None = None) -> T:
-    """Read a text file by a parser that raises SettingsError; whatever is wrong is said of the file.
+    """Read a text file by a parser that raises SettingsError; every error names the file.
 
-    ``remedy`` stands in place of what the parser advises, for files that no one writes by hand.
+    ``remedy`` replaces what the parser advises, for files that no one writes by hand.
     """
     try:
         return parse(path.read_text(encoding="utf-8"))
@@ -94,68 +98,64 @@ def parse_file(parse: Callable[[str], T], path: Path, remedy: str | None = None)
         raise BrokenFileError(path, str(error), remedy or "Save the file as UTF-8.") from error
 
 
-def _plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Return a field's value as TOML holds it."""
     if dataclasses.is_dataclass(value):
         return to_table(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items() if item is not None}
+        return {str(key): to_plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     return value
 
 
-def _catalogue_name(cls: type) -> str | None:
+def catalogue_name(cls: type) -> str | None:
+    """Return the name of a class in its family's catalogue; None when it has none."""
     catalogue = getattr(cls, "catalogue", None)
     return catalogue.name_of(cls) if isinstance(catalogue, Catalogue) else None
 
 
-def _member(cls: Any, table: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+def _choose_member(cls: Any, table: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
     """Choose the class a table describes and strip its ``kind``."""
     rest = dict(table)
     catalogue = getattr(cls, "catalogue", None)
     if not isinstance(catalogue, Catalogue):
         return cls, rest
-    own = _catalogue_name(cls)
+    own = catalogue_name(cls)
     kind = rest.pop(KIND, own)
     if kind is None and dataclasses.is_dataclass(cls) and "catalogue" not in vars(cls):
         return cls, rest  # a member of the family that no catalogue lists, asked for by its class
     if kind is None:
         raise SettingsError(
-            f"{_at(where)}the table has no '{KIND}'.", suggestion("", catalogue.names(), catalogue.family)
+            f"{_location(where)}the table has no '{KIND}'.", suggestion("", catalogue.names(), catalogue.family)
         )
     return catalogue.load(str(kind)), rest
 
 
-def _require(specs: Mapping[str, Any], values: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> None:
-    for key, spec in specs.items():
-        absent = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
-        if absent and key not in values:
-            raise SettingsError(f"{_at(where)}the setting '{key}' is missing.", f"Add {key} = <{_name(hints[key])}>.")
-
-
-def _read(hint: Any, value: Any, where: str) -> Any:
+def read_value(hint: Any, value: Any, where: str) -> Any:
+    """Read a TOML value as the type a field has; ``where`` names the field in errors."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
     if origin in (Union, types.UnionType):
         return _read_union(arguments, value, where)
     if origin is Literal:
-        return _allowed(value, arguments, where)
+        return _check_choice(value, arguments, where)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint(_allowed(value, [member.value for member in hint], where))
+        return hint(_check_choice(value, [member.value for member in hint], where))
     if isinstance(getattr(origin, "catalogue", None), Catalogue):
         hint, origin = origin, None
     if origin is not None:
-        return _read_collection(origin, arguments, value, where)
+        return read_collection(origin, arguments, value, where)
     if dataclasses.is_dataclass(hint) or isinstance(getattr(hint, "catalogue", None), Catalogue):
         if isinstance(value, Mapping):
             return from_table(hint, value, where)
-        raise SettingsError(f"{_at(where)}got {value!r}, need a table of settings.", f"Write it as [{where}].")
-    return _read_scalar(hint, value, where)
+        raise SettingsError(f"{_location(where)}got {value!r}, need a table of settings.", f"Write it as [{where}].")
+    return read_scalar(hint, value, where)
 
 
 def _read_union(arguments: Sequence[Any], value: Any, where: str) -> Any:
@@ -164,20 +164,21 @@ def _read_union(arguments: Sequence[Any], value: Any, where: str) -> Any:
         if option is type(None):
             continue
         try:
-            return _read(option, value, where)
+            return read_value(option, value, where)
         except SettingsError as error:
             problems.append(error)
     raise problems[0]
 
 
-def _read_collection(origin: Any, arguments: Sequence[Any], value: Any, where: str) -> Any:
+def read_collection(origin: Any, arguments: Sequence[Any], value: Any, where: str) -> Any:
+    """Read a TOML table or array as a mapping, tuple or list."""
     if issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
-            raise SettingsError(f"{_at(where)}got {value!r}, need a table.", f"Write it as [{where}].")
+            raise SettingsError(f"{_location(where)}got {value!r}, need a table.", f"Write it as [{where}].")
         item = arguments[1] if len(arguments) == 2 else Any
-        return {key: _read(item, part, f"{where}.{key}") for key, part in value.items()}
+        return {key: read_value(item, part, f"{where}.{key}") for key, part in value.items()}
     if not isinstance(value, (list, tuple)):
-        raise SettingsError(f"{_at(where)}got {value!r}, need a list.", "Put it in square brackets.")
+        raise SettingsError(f"{_location(where)}got {value!r}, need a list.", "Put it in square brackets.")
     items = (
         list(arguments)
         if origin is tuple and arguments and arguments[-1] is not Ellipsis
@@ -185,35 +186,38 @@ def _read_collection(origin: Any, arguments: Sequence[Any], value: Any, where: s
     )
     if len(items) != len(value):
         raise SettingsError(
-            f"{_at(where)}got {len(value)} values, need {len(items)}.", "Give one value for each place."
+            f"{_location(where)}got {len(value)} values, need {len(items)}.", "Give one value for each place."
         )
     parts = [
-        _read(item, part, f"{where}[{place}]") for place, (item, part) in enumerate(zip(items, value, strict=True))
+        read_value(item, part, f"{where}[{place}]") for place, (item, part) in enumerate(zip(items, value, strict=True))
     ]
     return tuple(parts) if origin in (tuple, Sequence) else origin(parts)
 
 
-def _read_scalar(hint: Any, value: Any, where: str) -> Any:
+def read_scalar(hint: Any, value: Any, where: str) -> Any:
+    """Read a TOML value as a plain type."""
     if hint is Path and isinstance(value, str):
         return Path(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(hint, type) and (not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool)):
-        raise SettingsError(f"{_at(where)}got {value!r}, need {_name(hint)}.", f"Write a value of type {_name(hint)}.")
+        raise SettingsError(
+            f"{_location(where)}got {value!r}, need {_type_name(hint)}.", f"Write a value of type {_type_name(hint)}."
+        )
     return value
 
 
-def _allowed(value: Any, choices: Sequence[Any], where: str) -> Any:
+def _check_choice(value: Any, choices: Sequence[Any], where: str) -> Any:
     if value in choices:
         return value
     raise SettingsError(
-        f"{_at(where)}{value!r} is not allowed.", suggestion(str(value), map(str, choices), "allowed values")
+        f"{_location(where)}{value!r} is not allowed.", suggestion(str(value), map(str, choices), "allowed values")
     )
 
 
-def _name(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     return str(getattr(hint, "__name__", hint))
 
 
-def _at(where: str) -> str:
+def _location(where: str) -> str:
     return f"In {where}: " if where else ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, Protocol, Self, TypeAlias
 
 Number: TypeAlias = Any
@@ -55,7 +54,7 @@ class Max:
     """The largest value so far."""
 
     def __add__(self, other: Max) -> Max:
-        return Max(_larger(self.largest, other.largest))
+        return Max(larger(self.largest, other.largest))
 
     @property
     def value(self) -> float:
@@ -84,17 +83,15 @@ class Counts:
 
 def add_up(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Sum named stats over micro-batches or ranks; a name missing from a part counts as nothing there."""
-    return reduce(_add_named, parts, {})
-
-
-def _add_named(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(left)
-    for name, stat in right.items():
-        merged[name] = merged[name] + stat if name in merged else stat
+    merged: dict[str, Any] = {}
+    for part in parts:
+        for name, stat in part.items():
+            merged[name] = merged[name] + stat if name in merged else stat
     return merged
 
 
-def _larger(left: Number, right: Number) -> Number:
+def larger(left: Number, right: Number) -> Number:
+    """Return the larger of two numbers or tensors; NaN when either is NaN."""
     tensor, other = (left, right) if hasattr(left, "maximum") else (right, left)
     if not hasattr(tensor, "maximum"):
         return math.nan if math.isnan(left) or math.isnan(right) else max(left, right)

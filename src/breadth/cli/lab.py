@@ -11,8 +11,7 @@ from typing import Annotated, ClassVar
 import orjson
 import typer
 
-from breadth.base.errors import SettingsError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import SettingsError, suggestion
 from breadth.cli.lab_experiments import Base
 from breadth.cli.main import LazyVerbs
 from breadth.cli.output import Json, progress

@@ -13,8 +13,8 @@ from typing import Annotated, TypeAlias
 import orjson
 import typer
 
-from breadth.base.cores import available_cores
 from breadth.base.errors import SettingsError, WriteError
+from breadth.base.system import available_cores
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.lab.experiments.gate import Gate, gate_page, run_gate
 from breadth.lab.model.pretraining import PretrainingPlan

@@ -380,7 +380,7 @@ def reward_calibration() -> Prescription:
         " doubt.",
         (),
         "Completions must state a confidence; those that do not must get no reward.",
-        "arXiv 2507.16806; breadth.training.credit.brier_reward",
+        "arXiv 2507.16806; breadth.training.BrierReward",
     )
 
 
@@ -391,7 +391,7 @@ def add_answer_bonus() -> Prescription:
         "A problem that is never solved gives no reward, so only a bonus keeps the policy from repeating one answer.",
         (),
         "Answers that cannot be parsed must get no bonus, or the policy explores by breaking the format.",
-        "arXiv 2509.06941; breadth.training.credit.outcome_bonus",
+        "arXiv 2509.06941; breadth.training.OutcomeBonus",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 
 
 @dataclass(frozen=True)

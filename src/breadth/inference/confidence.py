@@ -1,4 +1,4 @@
-"""The confidence of a completion from its token log-probs, and the gate: it counts only where it tells right from wrong."""
+"""Confidence of a completion from its token log-probs, and the gate: it counts only if it tells right from wrong."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from breadth.base.checks import require
-from breadth.base.errors import MeasureError
+from breadth.base.errors import MeasureError, require
 from breadth.inference.records import Candidate, Sampling
 from breadth.inference.voting import Poll, majority
 from breadth.measure.calibration import auroc
@@ -189,7 +188,7 @@ class ConfidenceGate:
     within: Interval
     """AUROC within questions: how often a right completion is more confident than a wrong one. A vote needs this."""
     pooled: Interval
-    """AUROC over all completions, for comparison: easy questions with confident completions raise it and help no vote."""
+    """AUROC over all completions, for comparison: easy questions with confident completions raise it to no use."""
     questions: int
     """Questions with right and wrong completions: only these inform ``within``."""
     completions: int
@@ -308,7 +307,7 @@ def agreement_with_vote(poll: Poll) -> list[bool | None]:
 
 
 def count_wins(scores: FloatArray, right: BoolArray, owners: npt.NDArray[np.generic]) -> tuple[FloatArray, FloatArray]:
-    """Return the pairs of a right and a wrong completion that the right one wins, and all pairs, per question with both."""
+    """Return, per question with both, the pairs of a right and a wrong completion that the right one wins, and all."""
     _, place = np.unique(owners, return_inverse=True)
     order = np.argsort(place, kind="stable")
     won, pairs = [], []

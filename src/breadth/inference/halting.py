@@ -9,26 +9,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from breadth.base.catalogue import Catalogue
-from breadth.base.checks import require
+from breadth.base.errors import require
+from breadth.inference.catalogue import HALTS
 from breadth.measure.degeneracy import tail_loop
-
-HALTS = Catalogue(
-    "halts",
-    {
-        "loop": "breadth.inference.halting:Loop",
-        "low-confidence": "breadth.inference.halting:LowConfidence",
-        "phrase": "breadth.inference.halting:Phrase",
-        "closed-brace": "breadth.inference.halting:ClosedBrace",
-    },
-)
-"""Halt rules by name."""
 
 
 class Watcher(Protocol):
     """A halt rule at work on one completion."""
 
     def push(self, text: str, logprob: float, confidence: float) -> bool:
-        """Take the next token's text, log-prob and confidence (NaN where not sent); return True to end the completion."""
+        """Take the next token's text, log-prob and confidence (NaN if not sent); return True to end the completion."""
 
 
 class Halt(ABC):

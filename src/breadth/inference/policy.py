@@ -11,10 +11,11 @@ from typing import Any
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.base.settings import from_table, load
 from breadth.inference.budget import Budget, Prices
+from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.halting import Halt
 from breadth.inference.records import Prompt, Reading, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
-from breadth.inference.strategy import STRATEGIES, Strategy
+from breadth.inference.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str) -> Policy:
-        """Read a policy: a ``.toml`` file, or a strategy with settings as in ``adaptive-vote,most=16,stop.kind=lead``."""
+        """Read a policy: a ``.toml`` file, or a strategy with settings: ``adaptive-vote,most=16,stop.kind=lead``."""
         if text.endswith(".toml"):
             try:
                 return load(cls, Path(text))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.measure.answers import answer_key, stated_answer
 
 if TYPE_CHECKING:

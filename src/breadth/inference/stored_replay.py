@@ -244,7 +244,7 @@ class _StoredDraws:
             return None
         cap = (ask.sampling or self.task.sampling).max_tokens
         return replace(
-            truncate_candidate(apply_halt(stored, ask) if ask.halt else stored, cap, "length"), draw_id=place
+            truncate_candidate(replay_halt(stored, ask) if ask.halt else stored, cap, "length"), draw_id=draw_id
         )
 
     def judge(self, candidate: Candidate, by: str) -> Candidate:

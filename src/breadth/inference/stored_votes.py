@@ -190,7 +190,8 @@ class StoredVotes:
         names = tuple(map(str, range(len(labels)))) if questions is None else tuple(questions)
         if not labels.shape == flags.shape == token_counts.shape or not len(labels) == len(count) == len(names):
             raise MeasureError(
-                f"Classes are {labels.shape}, correct {flags.shape}, tokens {token_counts.shape}, questions {len(names)}.",
+                f"Classes are {labels.shape}, correct {flags.shape}, tokens {token_counts.shape}, questions"
+                f" {len(names)}.",
                 "Give equal shapes.",
             )
         return cls(labels, count, mean_grade_by_class(labels, flags), token_counts, names)

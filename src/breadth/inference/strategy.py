@@ -6,29 +6,8 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from breadth.base.catalogue import Catalogue
+from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.records import Run, Task
-
-STRATEGIES = Catalogue(
-    "strategies",
-    {
-        "single": "breadth.inference.strategies.single:Single",
-        "vote": "breadth.inference.strategies.vote:Vote",
-        "adaptive-vote": "breadth.inference.strategies.adaptive_vote:AdaptiveVote",
-        "best-of-n": "breadth.inference.strategies.best_of_n:BestOfN",
-        "confidence-vote": "breadth.inference.strategies.confidence_vote:ConfidenceVote",
-        "online-confidence-vote": "breadth.inference.strategies.online_confidence_vote:OnlineConfidenceVote",
-        "budget-forcing": "breadth.inference.strategies.budget_forcing:BudgetForcing",
-        "early-exit": "breadth.inference.strategies.early_exit:EarlyExit",
-        "parallel-thinking": "breadth.inference.strategies.parallel_thinking:ParallelThinking",
-        "revision": "breadth.inference.strategies.revision:Revision",
-        "split": "breadth.inference.strategies.split:Split",
-        "batch-exploration": "breadth.inference.strategies.batch_exploration:BatchExploration",
-        "prompt-variation": "breadth.inference.strategies.prompt_variation:PromptVariation",
-        "panel": "breadth.inference.strategies.panel:Panel",
-        "cascade": "breadth.inference.strategies.cascade:Cascade",
-    },
-)
-"""Strategies by name."""
 
 
 class Strategy(ABC):
@@ -43,7 +22,7 @@ class Strategy(ABC):
     """Requirements: logprobs, confidences, prefix, judge. A sampler or store that lacks one is refused at the start."""
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """Compute in advance what would block an event loop at the first task, such as a stop rule's table. Optional."""
+        """Compute in advance what would block an event loop at the first task, such as a stop table. Optional."""
 
     @abstractmethod
     def __call__(self, task: Task) -> Run:

@@ -1,4 +1,4 @@
-"""The plan of a sweep: plain samples for votes of every width, and thinking forced to several budgets, same questions."""
+"""The plan of a sweep: plain samples for votes of every width, and thinking forced to several budgets."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from breadth.base.checks import require
-from breadth.base.errors import SettingsError
+from breadth.base.errors import SettingsError, require
 from breadth.inference.policy import Policy
 from breadth.inference.strategies.budget_forcing import ANSWER_TOKENS, BudgetForcing
 from breadth.inference.strategies.single import Single

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.records import Answer, Ask, Candidate, Reading, Request, Sampling, Task
 
 ThinkingEnd = Literal["closed", "cut", "reply", "nothing"]
@@ -33,11 +33,11 @@ class Thinking:
     """Appended to thinking that was cut, so the answer follows at once (s1's evaluation)."""
 
     def __post_init__(self) -> None:
-        require(self, "close", bool(self.close) or not self.open, "a closing mark, because there is an opening one")
+        require(self, "close", bool(self.close) or not self.open, "a closing mark, as there is an opening one")
         require(self, "cue", bool(self.cue), "a word or more")
 
     def limit_sampling(self, sampling: Sampling, most: int) -> Sampling:
-        """Return the sampling parameters for thinking: up to the closing mark, capped by ``most``, not by the server."""
+        """Return the sampling parameters for thinking: up to the closing mark, capped by ``most``, not the server."""
         return replace(
             sampling, max_tokens=most, stop=(self.close,) if self.close else sampling.stop, thinking_tokens=None
         )

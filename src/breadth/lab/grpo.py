@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from breadth.base import settings
-from breadth.base.atomic import atomic_file, write_error
-from breadth.base.checks import require
-from breadth.base.errors import BrokenFileError, MissingExtraError
+from breadth.base.errors import BrokenFileError, MissingExtraError, require
+from breadth.base.system import atomic_file, write_error
 from breadth.inference.records import Sampling
 from breadth.lab.model.reasoner import Reasoner, load_reasoner, reasoner_digest, save_reasoner
 from breadth.lab.sampling.batch import CompletionJob, sample_all

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from breadth.base import settings
-from breadth.base.atomic import atomic_file
 from breadth.base.errors import SettingsError
+from breadth.base.system import atomic_file
 
 T = TypeVar("T")
 NON_FINITE_TEXT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -54,9 +54,9 @@ def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
     """Find the jumps of a finite series in step order, at most four, after winsorizing spikes.
 
     A jump is the coefficient of a step in a window around it, fitted jointly with a cubic in time: a line, an
-    exponential or an S-curve leaves nothing of it; windows of six points a side to a third of the series are tried. It counts when it
-    exceeds Student's quantile for autocorrelated noise, corrected for all places looked at (Bonferroni), when the
-    shortest window sees at least half of it (a jump is there at every scale, a fast but smooth decline only at long
+    exponential or an S-curve leaves nothing of it; windows of six points a side to a third of the series are tried.
+    It counts when it exceeds Student's quantile for autocorrelated noise, corrected for all places looked at
+    (Bonferroni), when the shortest window sees at least half of it (a jump is there at every scale, a fast but smooth decline only at long
     ones), and when neither a smoother curve nor a bend describes its window as well.
     """
     if len(values) < 2 * MIN_SIDE_POINTS:

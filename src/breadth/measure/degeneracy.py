@@ -83,7 +83,8 @@ _COMPUTATION = re.compile(
     r"""
     \d+(?:[.,]\d+)* | [+*/=<>^×÷·−±≤≥≈≠√] | (?<=[\s\d)])-(?=[\s\d(])
     | \\(?:[dt]?frac|sqrt|times|cdot|div|pm|leq?|geq?|neq|approx|equiv|sum|prod|int|implies|Rightarrow)(?![A-Za-z])
-    | \b(?:because|since|hence|thus|therefore|implies|add(?:ing)?|(?:subtract|multipl|divid|substitut|simplif|solv)\w{0,5})\b
+    | \b(?:because|since|hence|thus|therefore|implies|add(?:ing)?)\b
+    | \b(?:subtract|multipl|divid|substitut|simplif|solv)\w{0,5}\b
     """,
     re.VERBOSE | re.IGNORECASE,
 )

@@ -248,8 +248,8 @@ def _doubts_about_tail(run: _Run, early: int, held_out: HeldOutErrors | None) ->
         )
     if 0 not in held_out.mean_error:
         yield (
-            f"Fitted on the first {early} points the law misses the rest by {held_out.mean_error.value:+.3g} on average; "
-            f"its own noise allows {held_out.mean_error.high - held_out.mean_error.value:.2g}."
+            f"Fitted on the first {early} points the law misses the rest by {held_out.mean_error.value:+.3g} on"
+            f" average; its own noise allows {held_out.mean_error.high - held_out.mean_error.value:.2g}."
         )
 
 

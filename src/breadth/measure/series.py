@@ -239,7 +239,7 @@ def noise_from_residuals(residuals: FloatArray, parameters: int, curve: FloatArr
 
 
 def resample_windows(noise: Noise, points: int, replicates: int, rng: np.random.Generator) -> FloatArray:
-    """Draw windows of noise, one a row, by the moving-block bootstrap, at the noise's corrected size and autocorrelation.
+    """Draw windows of noise, one a row, by the moving-block bootstrap, of its corrected size and autocorrelation.
 
     Block lengths follow the n^(1/3) rule for first-order autoregressive noise (Carlstein 1986). Cutting into blocks and
     fitting a curve both lose autocorrelation, so the draws are scaled by the standard deviation of a window's mean with

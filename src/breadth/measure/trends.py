@@ -51,7 +51,7 @@ class RobustSlope:
     points: int
     """Points compared in pairs."""
     _slopes: FloatArray
-    kendall_score_sd: float
+    _score_sd: float
     _noise: Noise | None
 
     def interval(self, level: float = 0.95) -> Interval:
@@ -326,7 +326,7 @@ def log_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.9
     """Find the trend of a positive quantity that moves by factors, as entropy does: by its logarithm, in its own units.
 
     What falls by the same share at every step is a straight line there, and its noise is as large at the end as at the
-    start; on a straight scale the bend passes for autocorrelated noise. A tenth up or down is taken to matter. Whether it
+    start; on a straight scale the bend passes for autocorrelated noise. A tenth up or down matters. Whether it
     moves at all is asked of a wander as `trend` does. How far it has come is a question of measuring alone: a policy
     that has wandered to a third of its entropy has a third now. So the levels' intervals hold what neighbouring points
     differ by and no wander. The slope is the share gained a step. Where a value is not above zero there is no

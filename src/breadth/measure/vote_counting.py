@@ -136,8 +136,8 @@ def _batch_probabilities(standings: Sequence[ClassVote], draws: IntArray) -> Flo
         raise MeasureError(
             f"Exact counting of k = {most} of {int((own + rivals.sum(axis=1) + silent).max())} samples goes beyond"
             " floating point.",
-            "Ask for smaller k (128 of 10,000 and all of 1,000 samples are possible), or use maj_at_k_from_shares with each"
-            f" class's share of the samples: it counts k up to {MAX_INDEPENDENT_SAMPLES} independent samples.",
+            "Ask for smaller k (128 of 10,000 and all of 1,000 samples are possible), or use maj_at_k_from_shares with"
+            f" each class's share of the samples: it counts k up to {MAX_INDEPENDENT_SAMPLES} independent samples.",
         )
     # Rounding may lift a certain win a hair above 1.
     return np.minimum(win_weights(contests)[:, draws] / everything, 1.0)

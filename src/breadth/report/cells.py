@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
-from breadth.base.errors import MeasureError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import MeasureError, suggestion
 from breadth.report.plaintext import one_line
 
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -177,7 +176,7 @@ def shared_decimals(cells: Iterable[Cell], unit: str = "") -> int | None:
     return number_decimals([cell for cell in listed if isinstance(cell, float) and math.isfinite(cell)], unit)
 
 
-def stored_unit(unit: str) -> str:
+def data_unit(unit: str) -> str:
     """Return the unit of the stored number: a percentage is stored as a fraction."""
     return "fraction" if unit == PERCENT else unit
 

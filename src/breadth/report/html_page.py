@@ -1,4 +1,4 @@
-"""A report as one HTML page without scripts, requests or fonts; styled for screen, dark mode, paper and forced colours."""
+"""A report as one HTML page without scripts, requests or fonts, for screen, dark mode, paper and forced colours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from breadth.base.atomic import atomic_file
+from breadth.base.system import atomic_file
 from breadth.report import sections
 from breadth.report.cells import (
     NO_VALUE,
@@ -58,7 +58,7 @@ from breadth.report.svg_chart import NARROW, WIDE, draw_line_chart
 
 
 def wrap_section(title: str, *children: Node | None, kind: str) -> Element:
-    """Wrap a section with its heading, when it has one."""
+    """Wrap a section with its heading, if it has one."""
     heading = element("h2", one_line(title)) if one_line(title) else None
     return element("section", heading, *children, class_=kind)
 
@@ -68,16 +68,16 @@ def draw_caption(text: str) -> Element | None:
     return element("p", one_line(text), class_="caption") if one_line(text) else None
 
 
-def draw_verdict(found: Verdict, _: str) -> Element:
-    """Draw what we found: sign and word, the sentence, why, and the numbers that prove it."""
-    word = element("p", severity_sign(found.severity), element("span", found.severity.value), class_="severity")
+def draw_verdict(verdict: Verdict, _: str) -> Element:
+    """Draw a verdict: sign and severity, the headline, the reasons, and the numbers that prove it."""
+    word = element("p", severity_sign(verdict.severity), element("span", verdict.severity.value), class_="severity")
     return element(
         "section",
         word,
-        element("h2", one_line(found.headline)),
-        *(element("p", text) for text in split_paragraphs(found.body)),
-        element("dl", *map(_key_number, found.numbers), class_="numbers") if found.numbers else None,
-        class_=f"verdict {SEVERITIES[found.severity].color}",
+        element("h2", one_line(verdict.headline)),
+        *(element("p", text) for text in split_paragraphs(verdict.body)),
+        element("dl", *map(draw_pair, verdict.numbers), class_="numbers") if verdict.numbers else None,
+        class_=f"verdict {SEVERITIES[verdict.severity].color}",
     )
 
 
@@ -87,7 +87,7 @@ def draw_text(words: Text, _: str) -> Element:
 
 
 def draw_listing(lines: Listing, _: str) -> Element:
-    """Draw text to be copied as it stands."""
+    """Draw text to copy unchanged."""
     code = element("pre", element("code", lines.text), tabindex=0, role="region", aria_label=one_line(lines.title))
     return wrap_section(lines.title, code, draw_caption(lines.note), kind="listing")
 
@@ -101,20 +101,21 @@ def fact_list(listed: Sequence[Fact]) -> Element:
     """Draw names and values without a heading."""
     return element(
         "dl",
-        *(element("div", element("dt", one_line(fact.name)), draw_definition(fact)) for fact in listed),
+        *map(draw_pair, listed),
         class_="listed",
     )
 
 
 def value_nodes(text: str, *, numeric: bool, origin: str = "") -> list[Node]:
-    """Write a value; the range of an interval is set apart and tells on hover how it was made."""
+    """Return a value; the range of an interval shows on hover how it was made."""
     middle, _, ends = typeset_minus(text).rpartition(" (")
     if not origin or not middle:
         return [typeset_minus(text) if numeric else text]
     return [f"{middle} ", element("span", f"({ends}", class_="range", title=one_line(origin))]
 
 
-def _fact_value(fact: Fact) -> list[Node]:
+def fact_nodes(fact: Fact) -> list[Node]:
+    """Return the value of a fact, or why it is missing."""
     if isinstance(fact.value, Missing):
         return [element("span", NO_VALUE, class_="absent"), f": {one_line(fact.value.reason)}"]
     if fact.value is None:
@@ -125,11 +126,13 @@ def _fact_value(fact: Fact) -> list[Node]:
 
 
 def draw_definition(fact: Fact) -> Element:
+    """Draw the value of a fact with its note."""
     note = element("span", one_line(fact.note), class_="aside") if one_line(fact.note) else None
-    return element("dd", *_fact_value(fact), note)
+    return element("dd", *fact_nodes(fact), note)
 
 
-def _key_number(fact: Fact) -> Element:
+def draw_pair(fact: Fact) -> Element:
+    """Draw the name and value of a fact."""
     return element("div", element("dt", one_line(fact.name)), draw_definition(fact))
 
 
@@ -141,31 +144,30 @@ def draw_table(rows: Table, key: str) -> Element:
 def table_parts(rows: Table, key: str) -> list[Element]:
     """Draw a table without heading and caption; ``key`` makes its ids unique on the page."""
     known = lay_out_table(rows)
+    heads = [
+        element("th", heading, scope="col", class_="right" if right else None)
+        for heading, right in zip(known.headings, known.right, strict=True)
+    ]
     rest = known.rows[SHOWN_ROWS:]
     grid = element(
         "table",
-        element("thead", element("tr", *_headings(known))),
+        element("thead", element("tr", *heads)),
         element("tbody", *(draw_row(row, known.right) for row in known.rows[:SHOWN_ROWS])),
         element("tbody", *(draw_row(row, known.right) for row in rest), class_="rest") if rest else None,
     )
     box = element("div", grid, class_="scroll", tabindex=0, role="region", aria_label=one_line(rows.title) or "table")
     parts = [box] if rows.rows else [box, element("p", "No rows.", class_="caption")]
     folded = [element("div", *row_switch(len(known.rows), key), *parts, class_="folding")] if rest else parts
-    return folded + _footnotes(known)
-
-
-def _headings(known: TableLayout) -> list[Element]:
-    return [
-        element("th", heading, scope="col", class_="right" if right else None)
-        for heading, right in zip(known.headings, known.right, strict=True)
-    ]
+    return folded + draw_footnotes(known)
 
 
 def draw_row(row: Sequence[TableEntry], right: Sequence[bool]) -> Element:
-    return element("tr", *(_data(entry, side) for entry, side in zip(row, right, strict=True)))
+    """Draw a row of a table."""
+    return element("tr", *(draw_cell(entry, side) for entry, side in zip(row, right, strict=True)))
 
 
-def _data(entry: TableEntry, right: bool) -> Element:
+def draw_cell(entry: TableEntry, right: bool) -> Element:
+    """Draw a cell of a table, with its footnote letter."""
     names = [name for name, holds in (("right", right), ("absent", entry.text == NO_VALUE)) if holds]
     flag = element("sup", entry.footnote) if entry.footnote else None
     shown = value_nodes(entry.text, numeric=entry.numeric, origin=entry.origin)
@@ -173,7 +175,7 @@ def _data(entry: TableEntry, right: bool) -> Element:
 
 
 def row_switch(count: int, key: str) -> list[Element]:
-    """Make a check box that shows the folded rows; it needs no script."""
+    """Return a check box that shows the folded rows without a script."""
     words = element(
         "label",
         element("span", f"Show all {count:,} rows", class_="folded"),
@@ -183,7 +185,8 @@ def row_switch(count: int, key: str) -> list[Element]:
     return [element("input", type_="checkbox", id=f"{key}-rows", class_="switch"), words]
 
 
-def _footnotes(known: TableLayout) -> list[Element]:
+def draw_footnotes(known: TableLayout) -> list[Element]:
+    """Draw the reasons of missing values."""
     if not known.footnotes:
         return []
     lines = [element("li", element("sup", flag), f" {reason}") for flag, reason in known.footnotes]
@@ -191,9 +194,9 @@ def _footnotes(known: TableLayout) -> list[Element]:
 
 
 _LISTED_POINTS = 400
-"""A curve with more points lists none of them on the page; JSON has all."""
+"""A curve with more points lists none on the page; JSON has all."""
 _CHUNK = 8
-"""Samples drawn without a break: as many as are counted at a glance."""
+"""Samples drawn without a gap: as many as one counts at a glance."""
 
 
 def draw_curve(lines: Curve, key: str) -> Element:
@@ -211,20 +214,28 @@ def draw_curve(lines: Curve, key: str) -> Element:
 
 
 def curve_legend(lines: Curve) -> Element | None:
+    """Draw the legend of a chart: its lines, if several, and its bands."""
     named = [
-        (swatch(line_style(index)), one_line(one.name)) for index, one in enumerate(lines.series) if one_line(one.name)
+        (swatch(line_style(index)), one_line(series.name))
+        for index, series in enumerate(lines.series)
+        if one_line(series.name)
     ]
-    bands = [(band_swatch(), one_line(lines.band))] if any(one.low for one in lines.series) else []
+    bands = [(band_swatch(), one_line(lines.band))] if any(series.low for series in lines.series) else []
     items = [element("li", sample, element("span", name)) for sample, name in (named if len(named) > 1 else []) + bands]
     return element("ul", *items, class_="legend") if items else None
 
 
 def event_list(lines: Curve) -> list[Element]:
+    """List the events of a curve; the rest is folded."""
+    label = one_line(lines.x.label)
     items = [
         element(
             "li",
             element("span", letter_label(index), class_="flag"),
-            element("span", f"{_place(lines, event.x)}: {one_line(event.label)}"),
+            element(
+                "span",
+                f"{label} {typeset_minus(format_number(event.x, lines.x.unit))}: {one_line(event.label)}",
+            ),
         )
         for index, event in enumerate(lines.events)
     ]
@@ -233,17 +244,13 @@ def event_list(lines: Curve) -> list[Element]:
     return [element("ul", *shown, class_="events"), *folded] if items else []
 
 
-def _place(lines: Curve, x: float) -> str:
-    return f"{one_line(lines.x.label)} {typeset_minus(format_number(x, lines.x.unit))}"
-
-
 def point_table(lines: Curve, key: str) -> Element | None:
-    """List the points in a folded table, for those who read numbers or cannot see the chart."""
-    count = sum(len(one.x) for one in lines.series)
+    """Return the points in a folded table, for readers who cannot see the chart."""
+    count = sum(len(series.x) for series in lines.series)
     if not count or count > _LISTED_POINTS:
         return None
     columns = [Column("line"), Column(lines.x.label, lines.x.unit), Column(lines.y.label, lines.y.unit)]
-    rows = [(one.name, x, cell) for one in lines.series for x, cell in series_cells(one)]
+    rows = [(series.name, x, cell) for series in lines.series for x, cell in series_cells(series)]
     table = Table(f"{one_line(lines.title)}: the numbers", columns, rows)
     return fold(f"The {pluralize(count, 'point')} behind the chart", table_parts(table, f"{key}-points"))
 
@@ -258,18 +265,20 @@ def draw_groups(picture: Groups, _: str) -> Element:
     return wrap_section(
         picture.title,
         legend if kinds else draw_caption("No samples."),
-        _group_list(shown),
-        fold(f"{pluralize(len(rest), 'more problem')}", [_group_list(rest)]) if rest else None,
+        group_list(shown),
+        fold(f"{pluralize(len(rest), 'more problem')}", [group_list(rest)]) if rest else None,
         draw_caption(picture.note),
         kind="groups",
     )
 
 
-def _group_list(listed: Iterable[Group]) -> Element:
+def group_list(listed: Iterable[Group]) -> Element:
+    """Draw problems as a list."""
     return element("ul", *map(draw_group, listed), class_="problems")
 
 
 def draw_group(group: Group) -> Element:
+    """Draw the samples of one problem."""
     tally = Counter(group.outcomes)
     words = ", ".join(f"{tally[kind]} {kind.value}" for kind in Outcome if tally[kind]) or "no samples"
     chunks = [sample_marks(group.outcomes[start : start + _CHUNK]) for start in range(0, len(group.outcomes), _CHUNK)]
@@ -282,7 +291,7 @@ def draw_group(group: Group) -> Element:
 
 
 def draw_trace(text: Trace, _: str) -> Element:
-    """Draw a text whose tokens are shaded and underlined by their number."""
+    """Draw a text with tokens shaded and underlined by their number."""
     steps = choose_shading(text)
     shown, rest = text.tokens[:SHOWN_TOKENS], text.tokens[SHOWN_TOKENS:]
     return wrap_section(
@@ -296,6 +305,7 @@ def draw_trace(text: Trace, _: str) -> Element:
 
 
 def trace_legend(text: Trace, steps: Shading | None) -> Element:
+    """Draw what the shades of a trace mean."""
     words = element("p", typeset_minus(describe_shading(text, steps)), class_="scale")
     if steps is None or steps.high <= steps.low:
         return words
@@ -307,19 +317,17 @@ def trace_legend(text: Trace, steps: Shading | None) -> Element:
 
 
 def draw_tokens(text: Trace, tokens: Sequence[Token], steps: Shading | None) -> Element:
-    parts = [
-        part
-        for kind, run in group_by_kind(tokens)
-        for part in _kind(kind, [draw_token(text, token, steps) for token in run])
-    ]
+    """Draw the tokens of a trace, neighbours of one kind together."""
+    parts: list[Element] = []
+    for kind, run in group_by_kind(tokens):
+        inside = [draw_token(text, token, steps) for token in run]
+        name = element("span", kind, class_="kind-name")
+        parts += [element("span", name, *inside, class_="kind")] if kind else inside
     return element("p", *parts, class_="tokens")
 
 
-def _kind(kind: str, parts: list[Element]) -> list[Element]:
-    return [element("span", element("span", kind, class_="kind-name"), *parts, class_="kind")] if kind else parts
-
-
 def draw_token(text: Trace, token: Token, steps: Shading | None) -> Element:
+    """Draw one token with its shade and number."""
     level = steps.level(token.value) if steps else 0
     shown = strip_escapes(token.text)
     # A token that is only a line break would show no mark at all.
@@ -331,6 +339,7 @@ def draw_token(text: Trace, token: Token, steps: Shading | None) -> Element:
 
 
 def fold(summary: str, inside: Iterable[Element]) -> Element:
+    """Hide elements behind a summary."""
     return element("details", element("summary", summary), *inside)
 
 
@@ -347,7 +356,7 @@ DRAWERS: Mapping[type, Callable[[Any, str], Element]] = {
 
 
 def render_html(page: Page) -> str:
-    """Return the report as one page; every text in it is escaped, and its policy forbids scripts and requests."""
+    """Return the report as one page: all text escaped, scripts and requests forbidden."""
     return "<!doctype html>\n" + element("html", page_head(page), page_body(page), lang="en").source() + "\n"
 
 
@@ -358,6 +367,7 @@ def save_html(page: Page, path: Path) -> None:
 
 
 def page_head(page: Page) -> Element:
+    """Return the head of the page, with a policy that forbids scripts and requests."""
     css = stylesheet()
     digest = b64encode(sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -374,6 +384,7 @@ def page_head(page: Page) -> Element:
 
 
 def page_body(page: Page) -> Element:
+    """Return the body of the page: header, sections, provenance."""
     subtitle = element("p", one_line(page.subtitle), class_="subtitle") if one_line(page.subtitle) else None
     return element(
         "body",
@@ -381,11 +392,7 @@ def page_body(page: Page) -> Element:
             "header", element("p", "breadth", class_="brand"), element("h1", one_line(page.title) or "Report"), subtitle
         ),
         element("main", *(DRAWERS[type(part)](part, f"s{index}") for index, part in enumerate(page.sections, 1))),
-        _provenance(page),
+        element("footer", element("h2", "Where this comes from"), fact_list(page.provenance))
+        if page.provenance
+        else None,
     )
-
-
-def _provenance(page: Page) -> Element | None:
-    if not page.provenance:
-        return None
-    return element("footer", element("h2", "Where this comes from"), fact_list(page.provenance))

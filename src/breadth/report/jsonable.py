@@ -1,7 +1,7 @@
 """A report as JSON that scripts can rely on.
 
 The first two keys are ``schema`` (``breadth.report``) and ``version`` (an integer that grows when a key changes meaning
-or is removed; new keys may appear without that). Then come the page's own fields. Every section has ``kind`` (``verdict``,
+or is removed, not when one is added). Then come the page's own fields. Every section has ``kind`` (``verdict``,
 ``table``, ``curve``, ``trace``, ``groups``, ``text``, ``listing``, ``facts``) and its fields under the names in
 ``sections``, in the order they are written there: the same report gives the same bytes.
 
@@ -22,7 +22,7 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from breadth.report.cells import IntervalLike, Missing, stored_unit
+from breadth.report.cells import IntervalLike, Missing, data_unit
 from breadth.report.plaintext import replace_surrogates
 from breadth.report.sections import Curve, Facts, Groups, Listing, Page, Table, Text, Trace, Verdict
 
@@ -79,7 +79,7 @@ def json_record(value: Any) -> dict[str, Any]:
         raise TypeError(f"{type(value).__name__} is no part of a report")
     kind = {"kind": type(value).__name__.lower()} if isinstance(value, _SECTIONS) else {}
     return kind | {
-        field.name: to_jsonable(stored_unit(part) if field.name == "unit" else part)
+        field.name: to_jsonable(data_unit(part) if field.name == "unit" else part)
         for field in fields(value)
         for part in [getattr(value, field.name)]
     }

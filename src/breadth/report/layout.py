@@ -1,4 +1,4 @@
-"""What every renderer decides in the same way: scales and ticks, stretches of lines, shades of tokens, cells of tables."""
+"""What all renderers share: scales and ticks, segments of lines, shades of tokens, cells of tables."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from breadth.report.sections import Axis, Column, Curve, Fact, Series, Table, To
 from breadth.report.style import SHADES
 
 MAX_DRAWABLE = 1e150
-"""Beyond this differences and squares overflow; such values count as not drawable."""
+"""Larger values are not drawable: their differences and squares overflow."""
 MIN_DRAWABLE = 1e-150
-"""Below this everything is drawn as zero, for the same reason."""
+"""Smaller values are drawn as zero, for the same reason."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values between two limits to places between 0 and 1."""
+    """Maps values between two limits to positions between 0 and 1."""
 
     low: float
-    """Value at place 0."""
+    """Value at position 0."""
     high: float
-    """Value at place 1."""
+    """Value at position 1."""
     log: bool = False
     """Space by ratio instead of by difference."""
 
     def position(self, value: float) -> float:
-        """Return the place of a value; outside 0 to 1 when the value is outside the limits."""
+        """Return the position of a value; outside 0 to 1 if the value is outside the limits."""
         low, high, here = (math.log(part) if self.log else part for part in (self.low, self.high, value))
         return (here - low) / (high - low)
 
 
 def is_drawable(value: float) -> bool:
-    """Tell whether a value can stand on an axis: finite, and not so large that arithmetic overflows."""
+    """Whether a value fits on an axis: finite, and not so large that arithmetic overflows."""
     return math.isfinite(value) and abs(value) < MAX_DRAWABLE
 
 
 def drawable_range(values: Iterable[float]) -> tuple[float, float]:
-    """Return the smallest and largest drawable value; room is made around a single one, and 0 to 1 stands for none or zero."""
+    """Return the smallest and largest drawable value, with room around a single one; 0 to 1 for none or zero."""
     kept = [value for value in values if is_drawable(value)]
     largest = max(map(abs, kept), default=0.0)
     if largest < MIN_DRAWABLE:
@@ -78,47 +78,43 @@ def position_scale(values: Sequence[float], most: int, *, log: bool) -> tuple[Sc
 
 
 def round_ticks(low: float, high: float, most: int, *, whole: bool = False) -> tuple[float, ...]:
-    """Return the multiples of a round step between the limits; steps of training, samples and tokens come in whole numbers."""
-    step = _round_step(max((high - low) / most, 1.0 if whole else 0.0), (1, 2, 5) if whole else (1, 2, 2.5, 5))
+    """Return the multiples of a round step between the limits; ``whole`` is for counts such as training steps."""
+    step = round_step(max((high - low) / most, 1.0 if whole else 0.0), (1, 2, 5) if whole else (1, 2, 2.5, 5))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return tuple(_clean(index * step, step) for index in range(first, last + 1))
+    decimals = max(0, 2 - math.floor(math.log10(step)))  # rounding removes the noise of ``index * step``
+    values = (index * step for index in range(first, last + 1))
+    return tuple(round(value, decimals) if decimals < 300 else value for value in values)
 
 
-def _round_step(rough: float, factors: Sequence[float]) -> float:
+def round_step(rough: float, factors: Sequence[float]) -> float:
     """Return the smallest of the factors times a power of ten that is at least ``rough``."""
     power = 10.0 ** math.floor(math.log10(rough))
     return next((factor * power for factor in factors if rough <= factor * power * (1 + 1e-9)), 10 * power)
 
 
-def _clean(value: float, step: float) -> float:
-    """Remove the rounding noise of ``index * step``."""
-    decimals = max(0, 2 - math.floor(math.log10(step)))
-    return round(value, decimals) if decimals < 300 else value
-
-
 def log_scale(values: Sequence[float], most: int) -> tuple[Scale, tuple[float, ...]]:
+    """Return a logarithmic scale over the positions, with ticks at powers of two or at decades."""
     low, high = (min(values), max(values)) if values else (1.0, 10.0)
     if high <= low * (1 + 1e-9):
         low, high = low / 2, high * 2
     candidates = (
-        powers_between(2, low, high) if all(_power_of_two(value) for value in values) else decade_ticks(low, high, most)
+        powers_between(2, low, high)
+        if all(math.frexp(value)[0] == 0.5 for value in values)
+        else decade_ticks(low, high, most)
     )
     stride = math.ceil(len(candidates) / most) if candidates else 1
     return Scale(low, high, log=True), tuple(candidates[::stride]) or (low, high)
 
 
-def _power_of_two(value: float) -> bool:
-    return math.frexp(value)[0] == 0.5
-
-
 def powers_between(base: int, low: float, high: float) -> list[float]:
+    """Return the powers of a base between two limits."""
     first = math.ceil(math.log(low, base) - 1e-9)
     last = math.floor(math.log(high, base) + 1e-9)
     return [float(base) ** exponent for exponent in range(first, last + 1)]
 
 
 def decade_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return 1, 2 and 5 times the powers of ten between the limits, or the powers alone where those suffice."""
+    """Return 1, 2 and 5 times the powers of ten between the limits, or only the powers if they suffice."""
     whole = powers_between(10, low, high)
     if len(whole) >= min(3, most):
         return whole
@@ -135,7 +131,7 @@ _Item = TypeVar("_Item", bound=tuple[float, ...])
 
 @dataclass(frozen=True)
 class Estimate:
-    """A point of a series with its band, for writing it as text."""
+    """A point of a series with its band, to be written as text."""
 
     value: float
     """The point."""
@@ -160,10 +156,10 @@ class Axes:
 
 
 def choose_axes(curve: Curve, x_most: int, y_most: int) -> Axes:
-    """Choose limits that hold every line, band and event, and at most about so many ticks."""
-    xs = [x for one in curve.series for line in line_segments(one) for x, _ in line]
-    xs += [x for one in curve.series for band in band_segments(one) for x, _, _ in band]
-    ys = [value for one in curve.series for values in (one.y, one.low, one.high) for value in values]
+    """Choose limits that hold every line, band and event, with at most about so many ticks."""
+    xs = [x for series in curve.series for line in line_segments(series) for x, _ in line]
+    xs += [x for series in curve.series for band in band_segments(series) for x, _, _ in band]
+    ys = [value for series in curve.series for values in (series.y, series.low, series.high) for value in values]
     places = xs + [event.x for event in curve.events]
     x, x_ticks = position_scale(places, x_most, log=curve.log_x)
     y, y_ticks = value_scale(ys, y_most)
@@ -172,18 +168,18 @@ def choose_axes(curve: Curve, x_most: int, y_most: int) -> Axes:
 
 
 def is_empty(curve: Curve) -> bool:
-    """Tell whether no point of any series can be drawn."""
-    return not any(line_segments(one) for one in curve.series)
+    """Whether no point of any series can be drawn."""
+    return not any(line_segments(series) for series in curve.series)
 
 
 def line_segments(series: Series) -> list[list[Point]]:
-    """Return the unbroken stretches of a line; a NaN or infinity ends one."""
+    """Return the unbroken segments of a line; a NaN or infinity ends one."""
     points = zip(series.x, series.y, strict=True)
     return [list(run) for run in split_runs(points, lambda point: all(map(is_drawable, point)))]
 
 
 def band_segments(series: Series) -> list[list[tuple[float, float, float]]]:
-    """Return the unbroken stretches of a band as x, low, high."""
+    """Return the unbroken segments of a band as x, low, high."""
     corners = zip(series.x, series.low, series.high, strict=True) if series.low else ()
     return [list(run) for run in split_runs(corners, lambda corner: all(map(is_drawable, corner)))]
 
@@ -195,8 +191,8 @@ def series_cells(series: Series) -> Iterator[tuple[float, Cell]]:
 
 
 def describe_gaps(curve: Curve) -> str:
-    """Say how many points are gaps or cannot be drawn; empty when all are there."""
-    values = [y if math.isfinite(x) else x for one in curve.series for x, y in zip(one.x, one.y, strict=True)]
+    """Describe how many points are gaps or cannot be drawn; empty if all are drawn."""
+    values = [y if math.isfinite(x) else x for series in curve.series for x, y in zip(series.x, series.y, strict=True)]
     gaps = sum(map(math.isnan, values))
     endless = sum(not is_drawable(value) for value in values) - gaps
     parts = [f"{pluralize(gaps, 'point')} without a value, shown as gaps"] if gaps else []
@@ -205,7 +201,7 @@ def describe_gaps(curve: Curve) -> str:
 
 
 def describe_ends(series: Series, x: Axis, y: Axis) -> str:
-    """Say where a line starts and ends, e.g. ``0.62 at 0, 0.41 (0.38 to 0.47) at 300``."""
+    """Describe where a line starts and ends, e.g. ``0.62 at 0, 0.41 (0.38 to 0.47) at 300``."""
     known = [
         pair
         for pair, value in zip(series_cells(series), series.y, strict=True)
@@ -218,30 +214,32 @@ def describe_ends(series: Series, x: Axis, y: Axis) -> str:
 
 
 def axis_label(axis: Axis) -> str:
-    """Write an axis with its unit, e.g. ``entropy (nats)``."""
+    """Return the label of an axis with its unit, e.g. ``entropy (nats)``."""
     return one_line(f"{axis.label} ({axis.unit})" if axis.unit else axis.label)
 
 
 def tick_labels(ticks: Sequence[float], axis: Axis) -> list[str]:
-    """Write ticks with the same number of decimals, as many as name each tick exactly, without their unit."""
+    """Format ticks with equal decimals, enough to write each exactly, without their unit."""
     decimals = shared_decimals(ticks, axis.unit)
     if decimals is not None:
-        decimals = next((more for more in range(decimals, 12) if _exact(ticks, axis.unit, more)), decimals)
+        decimals = next((more for more in range(decimals, 12) if are_exact(ticks, axis.unit, more)), decimals)
     return [format_number(tick, axis.unit, decimals, bare=True) for tick in ticks]
 
 
-def _exact(ticks: Sequence[float], unit: str, decimals: int) -> bool:
+def are_exact(ticks: Sequence[float], unit: str, decimals: int) -> bool:
+    """Whether so many decimals write each tick exactly."""
     shown = [tick * 100 if unit == PERCENT else tick for tick in ticks]
     return all(math.isclose(round(tick, decimals), tick, rel_tol=1e-9, abs_tol=1e-12) for tick in shown)
 
 
 def letter_label(index: int) -> str:
-    """Return a, b, ..., z, aa, ab, ...: the flag of an event or a footnote."""
+    """Return a, b, ..., z, aa, ab, ...: the label of an event or a footnote."""
     head, tail = divmod(index, 26)
     return (letter_label(head - 1) if head else "") + chr(ord("a") + tail)
 
 
 def split_runs(items: Iterable[_Item], keep: Callable[[_Item], bool]) -> Iterator[list[_Item]]:
+    """Yield the runs of neighbouring items that are kept."""
     run: list[_Item] = []
     for item in items:
         if keep(item):
@@ -276,9 +274,9 @@ class Shading:
 
 
 def choose_shading(trace: Trace) -> Shading | None:
-    """Return the steps for a trace, or None when no token has a number.
+    """Return the steps for a trace, or None if no token has a number.
 
-    They end at the 98th percentile, so that one extreme token does not wash out all others.
+    They end at the 98th percentile, so one extreme token does not wash out the others.
     """
     values = sorted(token.value for token in trace.tokens if token.value is not None and is_drawable(token.value))
     if not values:
@@ -288,12 +286,12 @@ def choose_shading(trace: Trace) -> Shading | None:
 
 
 def token_label(trace: Trace, token: Token) -> str:
-    """Say a token's number, e.g. ``entropy 1.23 nats``; empty when it has none."""
+    """Return a token's number in words, e.g. ``entropy 1.23 nats``; empty when it has none."""
     return "" if token.value is None else f"{one_line(trace.measure)} {format_number(token.value, trace.unit)}"
 
 
 def describe_shading(trace: Trace, steps: Shading | None) -> str:
-    """Say what the marks mean, or why there are none."""
+    """Describe what the marks mean, or why there are none."""
     measure = one_line(trace.measure)
     if steps is None:
         return f"No token has a number ({measure})."
@@ -312,23 +310,23 @@ class TableEntry:
     """One cell as text."""
 
     text: str
-    """What stands in the cell."""
+    """Text of the cell."""
     numeric: bool = False
     """Whether it is a number."""
     footnote: str = ""
-    """Letter of the footnote that says why there is no value."""
+    """Letter of the footnote with the reason why there is no value."""
     origin: str = ""
     """How its interval was made."""
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """A table with everything decided but the drawing."""
+    """A table ready to draw."""
 
     headings: tuple[str, ...]
     """Column names with their units."""
     right: tuple[bool, ...]
-    """Which columns stand on the right."""
+    """Which columns are aligned right."""
     rows: tuple[tuple[TableEntry, ...], ...]
     """The cells."""
     footnotes: tuple[tuple[str, str], ...]
@@ -336,35 +334,29 @@ class TableLayout:
 
 
 def lay_out_table(table: Table) -> TableLayout:
-    """Decide digits, sides and footnotes of a table."""
-    reasons = _reasons(table)
-    columns = [column_entries(column, cells, reasons) for column, cells in _by_column(table)]
+    """Choose the digits, alignment and footnotes of a table."""
+    missing = [cell.reason for row in table.rows for cell in row if isinstance(cell, Missing)]
+    reasons = {reason: letter_label(index) for index, reason in enumerate(dict.fromkeys(missing))}
+    by_column = [(column, [row[index] for row in table.rows]) for index, column in enumerate(table.columns)]
+    columns = [column_entries(column, cells, reasons) for column, cells in by_column]
     return TableLayout(
         headings=tuple(
             one_line(f"{column.name} ({column.unit})" if column.unit else column.name) for column in table.columns
         ),
-        right=tuple(_stands_right(column, cells) for column, cells in _by_column(table)),
+        right=tuple(is_right_aligned(column, cells) for column, cells in by_column),
         rows=tuple(zip(*columns, strict=True)),
         footnotes=tuple((flag, one_line(reason)) for reason, flag in reasons.items()),
     )
 
 
 def format_fact(fact: Fact) -> str:
-    """Write the value of a fact; a missing one gives its reason at once."""
+    """Format the value of a fact; a missing one with its reason."""
     text = format_cell(fact.value, fact.unit)
     return f"{text}: {one_line(fact.value.reason)}" if isinstance(fact.value, Missing) else text
 
 
-def _by_column(table: Table) -> list[tuple[Column, list[Cell]]]:
-    return [(column, [row[index] for row in table.rows]) for index, column in enumerate(table.columns)]
-
-
-def _reasons(table: Table) -> dict[str, str]:
-    missing = [cell.reason for row in table.rows for cell in row if isinstance(cell, Missing)]
-    return {reason: letter_label(index) for index, reason in enumerate(dict.fromkeys(missing))}
-
-
 def column_entries(column: Column, cells: Sequence[Cell], reasons: dict[str, str]) -> list[TableEntry]:
+    """Return the cells of a column as text, with shared decimals."""
     decimals = shared_decimals(cells, column.unit) if column.decimals is None else column.decimals
     return [
         TableEntry(
@@ -377,7 +369,8 @@ def column_entries(column: Column, cells: Sequence[Cell], reasons: dict[str, str
     ]
 
 
-def _stands_right(column: Column, cells: Sequence[Cell]) -> bool:
+def is_right_aligned(column: Column, cells: Sequence[Cell]) -> bool:
+    """Whether a column is aligned right: as it says, or because it holds numbers."""
     if column.align != "auto":
         return column.align == "right"
     present = [cell for cell in cells if cell is not None and not isinstance(cell, Missing)]

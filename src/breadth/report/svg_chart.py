@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from breadth.base.atomic import atomic_file
+from breadth.base.system import atomic_file
 from breadth.report.cells import format_cell, format_number, typeset_minus
 from breadth.report.layout import (
     Axes,
@@ -31,9 +31,9 @@ from breadth.report.style import line_style
 from breadth.report.stylesheet import chart_styles
 
 CHARACTER_WIDTH = 6.9
-"""Room for one character of a label, in pixels at the chart's font size; a little generous, as fonts differ."""
+"""Pixels of one character of a label at the chart's font size; a little generous, as fonts differ."""
 LINE_HEIGHT = 15.0
-"""Room for one line of labels, in pixels."""
+"""Pixels of one line of labels."""
 _BOLD = 1.12
 """How much wider bold letters are."""
 
@@ -53,7 +53,7 @@ class Canvas:
     y_ticks: int
     """At most about so many ticks on y."""
     label_room: int
-    """Characters of a line's name that fit beside its end."""
+    """Characters of a line's name that fit next to its end."""
 
 
 WIDE = Canvas("wide", 720, 310, 9, 5, 22)
@@ -64,7 +64,7 @@ NARROW = Canvas("narrow", 326, 256, 4, 4, 10)
 
 @dataclass(frozen=True)
 class Frame:
-    """Where values stand on a canvas."""
+    """Maps values to pixels of a canvas."""
 
     axes: Axes
     """Scales and ticks."""
@@ -86,25 +86,25 @@ class Frame:
         return self.bottom - self.axes.y.position(value) * (self.bottom - self.top)
 
     def holds_labels(self, count: int) -> bool:
-        """Tell whether so many names fit below one another beside the lines' ends."""
+        """Whether so many names fit in a column next to the ends of the lines."""
         return count * LINE_HEIGHT <= self.bottom - self.top
 
 
 def fit_frame(curve: Curve, canvas: Canvas) -> Frame:
-    """Leave room for the labels of both axes, the flags of events and the names of lines; the rest is for the plot."""
+    """Return the frame of the plot, with room for axis labels, event flags and line names."""
     both = choose_axes(curve, canvas.x_ticks, canvas.y_ticks)
     left = 12 + CHARACTER_WIDTH * max(map(len, tick_labels(both.y_ticks, curve.y)), default=0)
     top = 30 + (LINE_HEIGHT if curve.events else 0)
     whole = Frame(both, left, canvas.width - 10, top, canvas.height - 46)
     if not whole.holds_labels(len(curve.series)):
         return whole
-    longest = max((len(truncate(one.name, canvas.label_room)) for one in curve.series), default=0)
+    longest = max((len(truncate(series.name, canvas.label_room)) for series in curve.series), default=0)
     room = 8 + _BOLD * CHARACTER_WIDTH * longest if longest else 0
     return Frame(both, left, whole.right - room, top, whole.bottom)
 
 
 def draw_y_axis(frame: Frame, axis: Axis) -> list[Element]:
-    """Draw the grid with its numbers, and the axis' name above it: level text is easier to read than upright."""
+    """Draw the grid with its numbers, and the axis' name above it: horizontal text is easier to read than vertical."""
     texts = tick_labels(frame.axes.y_ticks, axis)
     places = [frame.y(tick) for tick in frame.axes.y_ticks]
     grid = "".join(
@@ -141,7 +141,7 @@ def draw_x_axis(frame: Frame, axis: Axis, canvas: Canvas) -> list[Element]:
 
 
 def drop_overlapping_labels(places: Sequence[float], texts: Sequence[str], canvas: Canvas) -> list[tuple[float, str]]:
-    """Leave out labels that would run into their left neighbour or off the canvas."""
+    """Drop labels that would overlap their left neighbour or leave the canvas."""
     kept: list[tuple[float, str]] = []
     edge = 0.0
     for place, text in zip(places, texts, strict=True):
@@ -169,7 +169,7 @@ def draw_line_chart(curve: Curve, canvas: Canvas, key: str) -> Element:
         *draw_y_axis(frame, curve.y),
         *draw_x_axis(frame, curve.x, canvas),
         *draw_events(curve, frame),
-        *([_nothing(frame)] if is_empty(curve) else draw_lines(curve, frame, canvas)),
+        *([draw_empty_note(frame)] if is_empty(curve) else draw_lines(curve, frame, canvas)),
         class_=f"chart {canvas.name}",
         viewBox=f"0 0 {format_coordinate(canvas.width)} {format_coordinate(canvas.height)}",
         role="img",
@@ -178,8 +178,8 @@ def draw_line_chart(curve: Curve, canvas: Canvas, key: str) -> Element:
 
 
 def describe_curve(curve: Curve) -> str:
-    """Say in words what the chart shows, for those who cannot see it."""
-    lines = [f"{series_name(one, curve)}: {describe_ends(one, curve.x, curve.y)}." for one in curve.series]
+    """Describe the chart in words, for readers who cannot see it."""
+    lines = [f"{series_name(series, curve)}: {describe_ends(series, curve.x, curve.y)}." for series in curve.series]
     return " ".join([f"{axis_label(curve.y)} against {axis_label(curve.x)}.", *lines])
 
 
@@ -204,14 +204,15 @@ def draw_events(curve: Curve, frame: Frame) -> list[Element]:
 
 
 def draw_lines(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
-    bands = [part for index, one in enumerate(curve.series) for part in draw_band(one, index, frame)]
-    lines = [part for index, one in enumerate(curve.series) for part in draw_line(one, index, frame)]
+    """Draw bands, lines, markers and names, in this order."""
+    bands = [part for index, series in enumerate(curve.series) for part in draw_band(series, index, frame)]
+    lines = [part for index, series in enumerate(curve.series) for part in draw_line(series, index, frame)]
     marks = [part for index in range(len(curve.series)) for part in draw_markers(curve, index, frame)]
     return [*bands, *lines, *marks, *draw_names(curve, frame, canvas)]
 
 
 def draw_band(series: Series, index: int, frame: Frame) -> list[Element]:
-    """Fill the band and draw its edges; a point that stands alone gets a bar with two ends instead."""
+    """Fill the band and draw its edges; a single point gets a bar with two ends instead."""
     fill, edges, bars = "", "", ""
     for run in band_segments(series):
         upper = thin_points([(frame.x(x), frame.y(high)) for x, _, high in run], frame)
@@ -230,6 +231,7 @@ def draw_band(series: Series, index: int, frame: Frame) -> list[Element]:
 
 
 def draw_line(series: Series, index: int, frame: Frame) -> list[Element]:
+    """Draw a line, in segments where it has gaps."""
     style = line_style(index)
     runs = [[(frame.x(x), frame.y(y)) for x, y in run] for run in line_segments(series) if len(run) > 1]
     d = "".join(polyline(thin_points(run, frame)) for run in runs)
@@ -238,7 +240,7 @@ def draw_line(series: Series, index: int, frame: Frame) -> list[Element]:
 
 
 def draw_markers(curve: Curve, index: int, frame: Frame) -> list[Element]:
-    """Mark every point of a short line, some of a long one, and every point that stands alone between two gaps."""
+    """Mark every point of a short line, some of a long one, and every single point between two gaps."""
     series, style = curve.series[index], line_style(index)
     alone = {run[0] for run in line_segments(series) if len(run) == 1}
     kept = [
@@ -262,8 +264,10 @@ def draw_markers(curve: Curve, index: int, frame: Frame) -> list[Element]:
 
 
 def draw_names(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
-    """Write each line's name beside its end, pushed apart where they would overlap; too many are left to the legend."""
-    ends = {index: frame.y(runs[-1][-1][1]) for index, one in enumerate(curve.series) if (runs := line_segments(one))}
+    """Write each line's name next to its end, spaced so they do not overlap; too many are left to the legend."""
+    ends = {
+        index: frame.y(runs[-1][-1][1]) for index, series in enumerate(curve.series) if (runs := line_segments(series))
+    }
     if not frame.holds_labels(len(curve.series)):
         return []
     order = sorted(ends, key=lambda index: ends[index])
@@ -282,7 +286,7 @@ def draw_names(curve: Curve, frame: Frame, canvas: Canvas) -> list[Element]:
 
 
 def space_heights(heights: Sequence[float], top: float, bottom: float) -> list[float]:
-    """Move sorted heights as little as needed to stand one line apart between top and bottom."""
+    """Move sorted heights as little as needed to be one line apart between top and bottom."""
     down: list[float] = []
     for y in heights:
         down.append(max(y, down[-1] + LINE_HEIGHT if down else top))
@@ -306,15 +310,18 @@ def thin_points(points: Sequence[Point], frame: Frame) -> list[Point]:
 
 
 def polyline(points: Sequence[Point]) -> str:
+    """Return path data through the points."""
     return "M" + "L".join(f"{format_coordinate(x)} {format_coordinate(y)}" for x, y in points)
 
 
-def _nothing(frame: Frame) -> Element:
+def draw_empty_note(frame: Frame) -> Element:
+    """Write that there are no values to draw."""
     x, y = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
     return element("text", "no values to draw", x=x, y=y, text_anchor="middle", class_="nothing")
 
 
 def series_name(series: Series, curve: Curve) -> str:
+    """Return the name of a line, or of the y axis if it has none."""
     return one_line(series.name) or one_line(curve.y.label)
 
 
@@ -331,7 +338,7 @@ text {{ font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Ne
 
 
 def render_picture(curves: Sequence[Curve]) -> str:
-    """Return the curves beside each other as one SVG document; every text in it is escaped."""
+    """Return the curves side by side as one SVG document; every text in it is escaped."""
     width = 2 * _MARGIN + len(curves) * PANEL.width + max(0, len(curves) - 1) * _GAP
     height = 2 * _MARGIN + _HEADING + PANEL.height
     drawn = element(
@@ -355,13 +362,14 @@ def save_picture(curves: Sequence[Curve], path: Path) -> None:
 
 
 def draw_panel(curve: Curve, place: int) -> list[Element]:
+    """Draw one chart of a picture with its heading."""
     left = _MARGIN + place * (PANEL.width + _GAP)
     chart = draw_line_chart(curve, PANEL, f"panel-{place + 1}")
     heading = element("text", one_line(curve.title), x=left, y=_MARGIN + 14, class_="heading")
     size = {
         "width": format_coordinate(PANEL.width),
         "height": format_coordinate(PANEL.height),
-    }  # some browsers heed these, others the style
+    }  # some browsers use these, others the style
     return [
         heading,
         Element(

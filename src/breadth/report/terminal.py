@@ -1,4 +1,4 @@
-"""A report in the terminal: fits the width, reads well without colour, and ignores escapes in the data."""
+"""A report in the terminal: fits the width, readable without colour, with escapes in the data removed."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ from breadth.report.style import (
 from breadth.report.textplot import PLOT_HEIGHT, plot_rows
 
 MAX_WIDTH = 160
-"""Columns a report fills at most: longer lines are hard to follow."""
+"""Columns of a report: longer lines are hard to follow."""
 
 
 @dataclass(frozen=True)
 class Pen:
-    """Writes for one console: knows its width and whether it can print more than ASCII."""
+    """Writes for one console, given its width and whether it prints only ASCII."""
 
     width: int
     """Columns to fill."""
@@ -83,15 +83,15 @@ class Pen:
         clean = strip_escapes(text)
         if not self.ascii_only:
             return clean
-        spelt = "".join(ASCII_FOR.get(character, character) for character in clean)
-        return spelt.encode("ascii", "replace").decode("ascii")
+        ascii_text = "".join(ASCII_FOR.get(character, character) for character in clean)
+        return ascii_text.encode("ascii", "replace").decode("ascii")
 
     def words(self, text: str, role: str = "") -> Text:
         """Return one line of text in the style of a role (a colour's name, or a style such as ``bold``)."""
         return Text(self.safe(one_line(text)), TERMINAL_COLORS.get(role, role), overflow="fold")
 
     def block(self, text: str, role: str = "") -> Text:
-        """Return text to be copied as it stands: no line is broken or cut, whatever the width."""
+        """Return text to copy unchanged: no line is broken or cut, whatever the width."""
         return Text(self.safe(text), TERMINAL_COLORS.get(role, role), no_wrap=True, overflow="ignore")
 
     def prose(self, text: str) -> list[Text]:
@@ -104,7 +104,7 @@ class Pen:
         return sign.ascii if self.ascii_only else sign.symbol
 
     def title(self, title: str) -> list[Text]:
-        """Return a title underlined as far as it reaches; nothing for no title."""
+        """Return an underlined title; nothing if it is empty."""
         line = self.words(title, "bold")
         return (
             [line, Text(("-" if self.ascii_only else "─") * min(line.cell_len, self.width), "dim")]
@@ -113,17 +113,17 @@ class Pen:
         )
 
     def notes(self, *texts: str) -> list[Text]:
-        """Return captions, leaving out empty ones."""
+        """Return captions without the empty ones."""
         return [self.words(text, "muted") for text in texts if one_line(text)]
 
 
 def describe_hidden(hidden: int, noun: str) -> str:
-    """Say how much was left out, and where it is; empty when nothing was."""
+    """Describe how much is hidden and where it is; empty if nothing is."""
     return f"… {pluralize(hidden, noun)}; the JSON and the page have them all" if hidden > 0 else ""
 
 
 def indent(parts: list[RenderableType]) -> RenderableType:
-    """Move parts to the right."""
+    """Indent parts by two columns."""
     return Padding(Stack(*parts), (0, 0, 0, 2), expand=False)
 
 
@@ -139,7 +139,7 @@ def two_columns(rows: list[tuple[Text, RenderableType]], width: int) -> Grid:
 
 
 MIN_TEXT_WIDTH = 12
-"""Columns a text may be squeezed to before the table is printed row by row."""
+"""Columns of a text cell; with fewer the table is printed row by row."""
 _GAP = 2
 """Spaces between columns."""
 
@@ -148,7 +148,7 @@ def print_table(rows: Table, pen: Pen) -> list[RenderableType]:
     """Print a table with its heading, footnotes and caption."""
     known = lay_out_table(rows)
     widths = column_widths(known, pen)
-    shown: list[RenderableType] = [_grid(known, widths, pen)] if widths else row_cards(known, pen)
+    shown: list[RenderableType] = [table_grid(known, widths, pen)] if widths else row_cards(known, pen)
     hidden = len(known.rows) - SHOWN_ROWS
     footnotes = [f"{flag}  {reason}" for flag, reason in known.footnotes]
     return [
@@ -159,34 +159,37 @@ def print_table(rows: Table, pen: Pen) -> list[RenderableType]:
 
 
 def column_widths(known: TableLayout, pen: Pen) -> list[int]:
-    """Share the width out: every column as wide as it likes, or numbers whole and words squeezed; none when even that is too wide."""
-    wanted = [wanted_width(known, index, heading, pen) for index, heading in enumerate(known.headings)]
-    least = [_least(known, index, want, pen) for index, want in enumerate(wanted)]
+    """Return column widths: numbers whole, words squeezed if needed; none if even that is too wide."""
+    wanted = [full_width(known, index, heading, pen) for index, heading in enumerate(known.headings)]
+    least = [least_width(known, index, want, pen) for index, want in enumerate(wanted)]
     spare = pen.width - sum(least) - _GAP * len(least)
     if spare < 0:
         return []
     widths = list(least)
     by_need = sorted(range(len(least)), key=lambda index: wanted[index] - least[index])
-    for place, index in enumerate(by_need):  # those who lack little get it all, the others share what is left
+    for place, index in enumerate(by_need):  # columns that lack little get it all, the others share the rest
         extra = min(wanted[index] - least[index], spare // (len(least) - place))
         widths[index] += extra
         spare -= extra
     return widths
 
 
-def wanted_width(known: TableLayout, index: int, heading: str, pen: Pen) -> int:
+def full_width(known: TableLayout, index: int, heading: str, pen: Pen) -> int:
+    """Return the width at which no cell of a column wraps."""
     cells = [cell_len(entry_text(row[index], pen).plain) for row in known.rows[:SHOWN_ROWS]]
     return max([1, cell_len(pen.safe(heading)), *cells])
 
 
-def _least(known: TableLayout, index: int, wanted: int, pen: Pen) -> int:
+def least_width(known: TableLayout, index: int, wanted: int, pen: Pen) -> int:
+    """Return the smallest width of a column: numbers and words whole."""
     longest_word = max(map(cell_len, pen.safe(known.headings[index]).split()), default=0)
     if any(row[index].numeric for row in known.rows[:SHOWN_ROWS]):
-        return wanted_width(known, index, longest_word * "x", pen)
+        return full_width(known, index, longest_word * "x", pen)
     return min(wanted, max(longest_word, MIN_TEXT_WIDTH))
 
 
-def _grid(known: TableLayout, widths: Sequence[int], pen: Pen) -> Grid:
+def table_grid(known: TableLayout, widths: Sequence[int], pen: Pen) -> Grid:
+    """Return a table as a grid of columns."""
     grid = Grid.grid(padding=(0, _GAP, 0, 0))
     for width, right in zip(widths, known.right, strict=True):
         grid.add_column(justify="right" if right else "left", width=width, overflow="fold")
@@ -211,6 +214,7 @@ def row_cards(known: TableLayout, pen: Pen) -> list[RenderableType]:
 
 
 def entry_text(entry: TableEntry, pen: Pen) -> Text:
+    """Return a cell with its footnote letter."""
     return pen.words(f"{entry.text} [{entry.footnote}]" if entry.footnote else entry.text)
 
 
@@ -219,7 +223,7 @@ _BARS, _DIGITS = " ▁▂▃▅█", " 12345"
 
 
 def print_curve(lines: Curve, pen: Pen) -> list[RenderableType]:
-    """Print a chart of about a dozen lines, then every line of it in words."""
+    """Print a chart about a dozen lines high, then describe each line in words."""
     return [
         *pen.title(lines.title),
         pen.words(axis_label(lines.y)),
@@ -234,10 +238,11 @@ def print_curve(lines: Curve, pen: Pen) -> list[RenderableType]:
 
 def plot(lines: Curve, pen: Pen, height: int = PLOT_HEIGHT) -> list[Text]:
     """Draw the lines of a chart with their axes and nothing else."""
-    return [_colored(row, pen) for row in plot_rows(lines, pen.width, ascii_only=pen.ascii_only, height=height)]
+    return [colour_row(row, pen) for row in plot_rows(lines, pen.width, ascii_only=pen.ascii_only, height=height)]
 
 
-def _colored(row: list[tuple[str, int | None]], pen: Pen) -> Text:
+def colour_row(row: list[tuple[str, int | None]], pen: Pen) -> Text:
+    """Return one line of a chart in the colours of its lines."""
     line = Text(no_wrap=True, overflow="crop")
     for character, index in row:
         line.append(pen.safe(character), TERMINAL_COLORS[line_style(index).color] if index is not None else "")
@@ -246,11 +251,15 @@ def _colored(row: list[tuple[str, int | None]], pen: Pen) -> Text:
 
 
 def legend_rows(lines: Curve, pen: Pen) -> Iterator[tuple[Text, RenderableType]]:
-    for index, one in enumerate(lines.series):
+    """Yield the names of lines, bands and events with what they show."""
+    for index, series in enumerate(lines.series):
         style = line_style(index)
         symbol = line_symbol(index, len(lines.series), ascii_only=pen.ascii_only)
-        yield pen.words(f"{symbol} {one_line(one.name)}", style.color), pen.words(describe_ends(one, lines.x, lines.y))
-    if any(one.low for one in lines.series):
+        yield (
+            pen.words(f"{symbol} {one_line(series.name)}", style.color),
+            pen.words(describe_ends(series, lines.x, lines.y)),
+        )
+    if any(series.low for series in lines.series):
         yield pen.words("░ band"), pen.words(lines.band)
     for index, event in enumerate(lines.events[:SHOWN_EVENTS]):
         place = f"{one_line(lines.x.label)} {format_number(event.x, lines.x.unit)}"
@@ -291,7 +300,7 @@ def group_lines(group: Group, room: int, pen: Pen) -> Iterator[Text]:
 
 
 def print_trace(text: Trace, pen: Pen) -> list[RenderableType]:
-    """Print a text with a line of bars under it, as high as each token's number."""
+    """Print a text with a line of bars under it, each as high as its token's number."""
     steps = choose_shading(text)
     hidden = len(text.tokens) - SHOWN_TOKENS
     marks = _DIGITS if pen.ascii_only else _BARS
@@ -310,22 +319,23 @@ def print_trace(text: Trace, pen: Pen) -> list[RenderableType]:
 
 
 def trace_pieces(text: Trace, steps: Shading | None, pen: Pen) -> Iterator[tuple[str, int]]:
-    """Yield each token's text with its step; the name of a kind stands before its tokens."""
+    """Yield each token's text with its step; the name of a kind comes before its tokens."""
     for kind, run in group_by_kind(text.tokens[:SHOWN_TOKENS]):
         if kind:
             yield pen.safe(f"[{kind}: "), 0
-        yield from ((_shown(token, pen), steps.level(token.value) if steps else 0) for token in run)
+        yield from ((visible_text(token, pen), steps.level(token.value) if steps else 0) for token in run)
         if kind:
             yield "]", 0
 
 
-def _shown(token: Token, pen: Pen) -> str:
+def visible_text(token: Token, pen: Pen) -> str:
+    """Return the text of a token; a lone line break becomes visible."""
     text = pen.safe(token.text).replace("\t", "    ")
     return "↵" + text if text and not text.strip("\n") and not pen.ascii_only else text
 
 
 class _Lines:
-    """Lines of text being filled, each with a line of marks below it."""
+    """Fills lines of text, each with a line of marks below it."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -354,7 +364,7 @@ class _Lines:
 
 
 def render_terminal(page: Page, console: Console) -> None:
-    """Print the report on a console, at its width but never wider than 160 columns."""
+    """Print the report on a console, at most 160 columns wide."""
     pen = Pen.for_console(console)
     parts: list[Sequence[RenderableType]] = [[pen.words(page.title, "bold"), *pen.notes(page.subtitle)]]
     parts += [PRINTERS[type(part)](part, pen) for part in page.sections]
@@ -365,28 +375,33 @@ def render_terminal(page: Page, console: Console) -> None:
         console.print()
 
 
-def print_verdict(found: Verdict, pen: Pen) -> list[RenderableType]:
-    sign = SEVERITIES[found.severity]
-    head = pen.words(f"{pen.symbol(sign)} {found.severity.value.upper()}", sign.color)
-    inside: list[RenderableType] = [pen.words(found.headline, "bold"), *pen.prose(found.body)]
-    numbers: list[RenderableType] = [pen.words(""), fact_grid(found.numbers, pen)] if found.numbers else []
+def print_verdict(verdict: Verdict, pen: Pen) -> list[RenderableType]:
+    """Print a verdict: severity, headline, reasons and numbers."""
+    sign = SEVERITIES[verdict.severity]
+    head = pen.words(f"{pen.symbol(sign)} {verdict.severity.value.upper()}", sign.color)
+    inside: list[RenderableType] = [pen.words(verdict.headline, "bold"), *pen.prose(verdict.body)]
+    numbers: list[RenderableType] = [pen.words(""), fact_grid(verdict.numbers, pen)] if verdict.numbers else []
     return [head, indent([*inside, *numbers])]
 
 
 def print_text(words: sections.Text, pen: Pen) -> list[RenderableType]:
+    """Print paragraphs."""
     return [*pen.title(words.title), *pen.prose(words.text)]
 
 
 def print_listing(lines: Listing, pen: Pen) -> list[RenderableType]:
+    """Print text to copy unchanged."""
     copied = pen.block(lines.text.rstrip("\n"))
     return [*pen.title(lines.title), copied, *pen.notes(lines.note)]
 
 
 def print_facts(listed: Facts, pen: Pen) -> list[RenderableType]:
+    """Print names and values."""
     return [*pen.title(listed.title), fact_grid(listed.facts, pen)]
 
 
 def fact_grid(facts: Sequence[Fact], pen: Pen) -> RenderableType:
+    """Return facts as two columns."""
     rows = [(pen.words(fact.name), Stack(pen.words(format_fact(fact)), *pen.notes(fact.note))) for fact in facts]
     return two_columns([(name, value) for name, value in rows], pen.width)
 

@@ -1,4 +1,4 @@
-"""Line charts in characters: lines in braille dots, bands shaded, every line with its own marker so that colour is not needed."""
+"""Line charts in characters: lines in braille dots, bands shaded, a marker per line so colour is not needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from breadth.report.sections import Axis, Curve, Series
 from breadth.report.style import SHOWN_EVENTS, line_symbol
 
 PLOT_HEIGHT = 12
-"""Lines of the plot without its axis: enough to see a shape, few enough to stay on one screen."""
+"""Lines of the plot without its axis: enough to see a shape, few enough for one screen."""
 
 PlotCell: TypeAlias = tuple[str, int | None]
 """A character, and which line of the chart it belongs to."""
@@ -43,7 +43,7 @@ class Grid:
     rows: int
     """Characters down."""
     scales: Axes
-    """Where values stand."""
+    """Scales of both axes."""
     dots: dict[tuple[int, int], int] = field(default_factory=dict)
     """Row and column -> braille dots set there."""
     owners: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Grid:
     depth: dict[tuple[int, int], int] = field(default_factory=dict)
     """Row and column -> how many bands cover it."""
     marks: dict[tuple[int, int], PlotCell] = field(default_factory=dict)
-    """Row and column -> the character that stands there whatever is below."""
+    """Row and column -> the character drawn over all others."""
 
     def place(self, point: Point) -> tuple[float, float]:
         """Return the dot column and dot row of a point."""
@@ -73,29 +73,37 @@ def plot_rows(curve: Curve, width: int, *, ascii_only: bool, height: int = PLOT_
     margin = max(map(len, texts), default=0)
     grid = Grid(max(8, width - margin - 2), height, scales)
     labels = {grid.cell((scales.x.low, tick))[0]: text for tick, text in zip(scales.y_ticks, texts, strict=True)}
-    draw_curve(curve, grid, ascii_only=ascii_only)
+    draw_on_grid(curve, grid, ascii_only=ascii_only)
     body = [
-        [*plain_cells(f"{labels.get(row, ''):>{margin}} "), ("┤" if row in labels else "│", None), *_line(grid, row)]
+        [
+            *plain_cells(f"{labels.get(row, ''):>{margin}} "),
+            ("┤" if row in labels else "│", None),
+            *(grid_character(grid, (row, column)) for column in range(grid.columns)),
+        ]
         for row in range(height)
     ]
     return [*body, *([plain_cells(line) for line in axis_rows(grid, curve.x, margin)])]
 
 
-def draw_curve(curve: Curve, grid: Grid, *, ascii_only: bool) -> None:
-    for one in curve.series:
-        shade_band(one, grid)
+def draw_on_grid(curve: Curve, grid: Grid, *, ascii_only: bool) -> None:
+    """Draw bands, events, lines and markers onto the grid."""
+    for series in curve.series:
+        shade_band(series, grid)
     for index, event in enumerate(curve.events):
         if is_drawable(event.x):
             column = grid.cell((event.x, grid.scales.y.low))[1]
             grid.marks.update({(row, column): (_HAIRLINE, None) for row in range(1, grid.rows)})
             grid.marks.setdefault((0, column), (letter_label(index) if index < SHOWN_EVENTS else _HAIRLINE, None))
-    for index, one in enumerate(curve.series):
-        trace_line(one, index, grid)
+    for index, series in enumerate(curve.series):
+        trace_line(series, index, grid)
         mark_points(
-            one, (line_symbol(index, len(curve.series), ascii_only=ascii_only), index), grid, ascii_only=ascii_only
+            series, (line_symbol(index, len(curve.series), ascii_only=ascii_only), index), grid, ascii_only=ascii_only
         )
     if is_empty(curve):
-        _write("no values to draw", grid)
+        text = "no values to draw"[: grid.columns]
+        start = max(0, (grid.columns - len(text)) // 2)
+        cells = {(grid.rows // 2, start + place): (character, None) for place, character in enumerate(text)}
+        grid.marks.update(cells)
 
 
 def shade_band(series: Series, grid: Grid) -> None:
@@ -116,7 +124,7 @@ def shade_band(series: Series, grid: Grid) -> None:
 
 
 def trace_line(series: Series, index: int, grid: Grid) -> None:
-    """Set the dots of every stretch of a line; a dot also uncovers an event's hairline."""
+    """Set the dots of every segment of a line; a dot replaces an event's hairline."""
     for run in line_segments(series):
         places = [grid.place(point) for point in run]
         for start, end in pairwise([places[0], *places]):
@@ -129,7 +137,7 @@ def trace_line(series: Series, index: int, grid: Grid) -> None:
 
 
 def mark_points(series: Series, mark: PlotCell, grid: Grid, *, ascii_only: bool) -> None:
-    """Put the line's marker on its points: all when there is room, else some; ASCII has nothing finer than a marker."""
+    """Put the line's marker on its points: all if there is room, else some; in ASCII on every cell of the line."""
     points = [point for run in line_segments(series) for point in run]
     cells = (
         [cell for cell in grid.owners if grid.owners[cell] == mark[1]]
@@ -150,22 +158,20 @@ def spread_cells(cells: Sequence[tuple[int, int]], index: int) -> list[tuple[int
 
 
 def line_dots(start: tuple[float, float], end: tuple[float, float]) -> Iterator[tuple[int, int]]:
-    """Yield the dots on the straight line between two places."""
+    """Yield the dots on the straight line between two points."""
     longest = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1.0)
     for share in even_shares(0.0, longest):
         yield round(start[0] + share * (end[0] - start[0])), round(start[1] + share * (end[1] - start[1]))
 
 
 def even_shares(start: float, end: float) -> list[float]:
+    """Return evenly spaced shares from 0 to 1, one per step."""
     count = max(1, round(abs(end - start)))
     return [index / count for index in range(count + 1)]
 
 
-def _line(grid: Grid, row: int) -> list[PlotCell]:
-    return [grid_character(grid, (row, column)) for column in range(grid.columns)]
-
-
 def grid_character(grid: Grid, cell: tuple[int, int]) -> PlotCell:
+    """Return the character of a cell: mark, dots or shade."""
     if cell in grid.marks:
         return grid.marks[cell]
     if cell in grid.dots:
@@ -174,7 +180,7 @@ def grid_character(grid: Grid, cell: tuple[int, int]) -> PlotCell:
 
 
 def axis_rows(grid: Grid, axis: Axis, margin: int) -> list[str]:
-    """Return the x axis and its labels; a label that would touch its left neighbour is left out."""
+    """Return the x axis and its labels, without labels that would touch their left neighbour."""
     line, words = ["─"] * grid.columns, ""
     for tick, text in zip(grid.scales.x_ticks, tick_labels(grid.scales.x_ticks, axis), strict=True):
         column = grid.cell((tick, grid.scales.y.low))[1]
@@ -186,12 +192,6 @@ def axis_rows(grid: Grid, axis: Axis, margin: int) -> list[str]:
     return [f"{indent}└{''.join(line)}", f"{indent} {words}"]
 
 
-def _write(text: str, grid: Grid) -> None:
-    start = max(0, (grid.columns - len(text)) // 2)
-    grid.marks.update(
-        {(grid.rows // 2, start + place): (character, None) for place, character in enumerate(text[: grid.columns])}
-    )
-
-
 def plain_cells(text: str) -> list[PlotCell]:
+    """Return text as cells of no line."""
     return [(character, None) for character in text]

@@ -1,4 +1,4 @@
-"""What reads a trainer's files: the Importer protocol, the catalogue of importers, and choosing one for a file."""
+"""The Importer protocol, the catalogue of importers, and choosing the importer of a file."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Importer(Protocol):
 
     @property
     def switches(self) -> Mapping[str, str]:
-        """What a user sets in this trainer to log more: our metric or column name (or ``rollouts``) -> the exact setting."""
+        """How to log more: our metric or column name (or ``rollouts``) -> the exact setting of this trainer."""
         ...
 
     def recognises(self, path: Path, start: bytes) -> str | None:
-        """Name the kind of file this is (``console log``, ``completions``, ...), or None when it is not this trainer's."""
+        """Name the kind of file (``console log``, ``completions``, ...); None when it is not this trainer's."""
         ...
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
@@ -63,14 +63,14 @@ IMPORTERS = Catalogue(
 
 @dataclass(frozen=True)
 class RecognisedFile:
-    """A file together with who reads it."""
+    """A file together with the importer that reads it."""
 
     path: Path
     """The file."""
     importer: Importer
-    """Who reads it."""
+    """The importer that reads it."""
     kind: str
-    """What kind of file the importer says it is."""
+    """The kind of file, as the importer names it."""
 
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
@@ -86,7 +86,7 @@ PACKED = {
 
 
 def recognise(path: Path, importers: Sequence[Importer]) -> RecognisedFile:
-    """Choose the importer for one file; refuse pickles, and say what would be understood when nobody knows the file."""
+    """Choose the importer for one file; refuse pickles, and list what can be read when no importer knows the file."""
     start = read_head(path)
     if path.suffix in PICKLES or start.startswith(PICKLE_STARTS):
         raise UnsafeFileError(
@@ -99,12 +99,16 @@ def recognise(path: Path, importers: Sequence[Importer]) -> RecognisedFile:
         kind = importer.recognises(path, start)
         if kind:
             return RecognisedFile(path, importer, kind)
+    remedy = (
+        f"We read files of {', '.join(IMPORTERS.names())}. For any other JSONL or CSV of rows, say which column is"
+        " what: --map step=iteration --map reward=score (breadth import --help)."
+    )
     tool = next((tool for packed, tool in PACKED.items() if start.startswith(packed)), None)
     if tool is not None:
         raise UnknownFormatError(
             path, "is packed, whatever its name says.", f"Unpack it ({tool}), and name what was in it."
         )
-    raise UnknownFormatError(path, _looks_like(start), _remedy())
+    raise UnknownFormatError(path, describe_unknown(start), remedy)
 
 
 def all_importers() -> Sequence[Importer]:
@@ -112,17 +116,11 @@ def all_importers() -> Sequence[Importer]:
     return CatalogueParts(IMPORTERS)
 
 
-def _looks_like(start: bytes) -> str:
+def describe_unknown(start: bytes) -> str:
+    """Describe a file of no known format by how it starts."""
     if not start.strip():
         return "is empty."
     if not start.strip(b"\0"):
         return "starts with nothing but zeros: it was never written, or was lost when a machine went down."
     shown = start[:60].decode("utf-8", errors="replace")
     return f"is of no kind we know; it starts with {shown!r}."
-
-
-def _remedy() -> str:
-    return (
-        f"We read files of {', '.join(IMPORTERS.names())}. For any other JSONL or CSV of rows, say which column is"
-        " what: --map step=iteration --map reward=score (breadth import --help)."
-    )

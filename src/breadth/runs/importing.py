@@ -1,4 +1,4 @@
-"""Import a trainer's files into a new run folder: choose importers, translate metric names, write everything or nothing."""
+"""Import a trainer's files into a new run folder: choose importers, translate metric names, write all or nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from breadth.base import errors
-from breadth.base.atomic import write_error
 from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError
+from breadth.base.system import write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
 from breadth.runs.reader import RestartDetector
@@ -54,7 +54,7 @@ class ImportFailure:
     kind: str
     """Class of the error."""
     remark: Remark
-    """What it said."""
+    """Its message."""
 
     @classmethod
     def from_error(cls, error: FileError) -> ImportFailure:
@@ -70,7 +70,7 @@ class ImportFailure:
 
 @dataclass(frozen=True)
 class ImportSummary:
-    """What some files said, beyond the rows that are already in the folder."""
+    """What was read from some files, beyond the rows that are already in the folder."""
 
     metric_rows: int = 0
     """Rows of metrics written."""
@@ -138,10 +138,10 @@ class _Intake:
 
     def run(self, share: Share) -> ImportSummary:
         with self.pool:
-            for source, one in share:
-                self.progress(f"{one.path.name} ({one.importer.trainer} {one.kind})")
+            for source, file in share:
+                self.progress(f"{file.path.name} ({file.importer.trainer} {file.kind})")
                 try:
-                    self._take_all(one.importer.read(one.path, one.kind), source, one.path)
+                    self._take_all(file.importer.read(file.path, file.kind), source, file.path)
                 except FileError as error:
                     self.failures.append(ImportFailure.from_error(error))
                 self._store_points()
@@ -165,7 +165,10 @@ class _Intake:
             if isinstance(record, MetricRow):
                 self._take_metrics(record, source, steps[record.split], path)
             elif isinstance(record, RolloutBatch):
-                self._take_rollouts(record)
+                waiting = self.waiting[record.split]
+                waiting.append(record.table)
+                if sum(map(len, waiting)) >= ROWS_PER_FILE:
+                    self._store(record.split)
             elif isinstance(record, LoggedConfig):
                 self.config.update(to_toml_value(record.table))
             elif isinstance(record, LoggedEntropyKind):
@@ -192,16 +195,10 @@ class _Intake:
             self._store_points()
 
     def _store_points(self) -> None:
-        """Write the rows of metrics that wait: one at a time would open the file anew for each."""
+        """Write the rows of metrics that wait: one at a time would open the file again for each."""
         if self.points:
             self.writer.points(self.points)
             self.points.clear()
-
-    def _take_rollouts(self, batch: RolloutBatch) -> None:
-        waiting = self.waiting[batch.split]
-        waiting.append(batch.table)
-        if sum(map(len, waiting)) >= ROWS_PER_FILE:
-            self._store(batch.split)
 
     def _store(self, split: Split) -> None:
         """Hand the batches that wait to the writing thread, as one file."""
@@ -214,7 +211,8 @@ class _Intake:
         table = table.drop_columns(
             [name for name in PROBLEM_SCHEMA.names if name != "problem" and name in table.column_names]
         )
-        self._note_levels(table)
+        if "reward" in table.column_names and len(self.levels) < 3:
+            self.levels.update(value for value in table.column("reward").unique().to_pylist()[:3] if value is not None)
         self.token_entropy |= "entropy" in table.column_names
         self._settle(2)
         self.pending.append(self.pool.submit(self._write, table, split))
@@ -230,10 +228,6 @@ class _Intake:
         """Wait until at most so many files are still being written; the first failure stops the import."""
         while len(self.pending) > most:
             self.pending.pop(0).result()
-
-    def _note_levels(self, table: pa.Table) -> None:
-        if "reward" in table.column_names and len(self.levels) < 3:
-            self.levels.update(value for value in table.column("reward").unique().to_pylist()[:3] if value is not None)
 
 
 class _Steps:
@@ -252,10 +246,10 @@ class _Steps:
             self.unnumbered += 1
             step = self.last + 1 if self.last >= 0 else 1
         back = step < self.last or (step == self.last and bool(fresh & self.names))
-        anew = self.starts.starts_new_run(step, back=back)
+        is_new_run = self.starts.starts_new_run(step, back=back)
         self.attempt += back
-        self.others += anew
-        self.restarts += back and not anew
+        self.others += is_new_run
+        self.restarts += back and not is_new_run
         self.names = fresh if step != self.last else self.names | fresh
         self.last = step
         if row.time is not None:
@@ -264,31 +258,33 @@ class _Steps:
         return step, self.attempt
 
     def remarks(self, file: str) -> list[Remark]:
-        said = []
+        remarks = []
         if self.unnumbered:
-            said.append(Remark(f"{self.unnumbered} rows carry no step; they were numbered in order, from 1.", file))
+            remarks.append(Remark(f"{self.unnumbered} rows carry no step; they were numbered in order, from 1.", file))
         if self.others:
-            said.append(
+            remarks.append(
                 Remark(
-                    f"the steps begin anew {self.others} times: {self.others + 1} runs in one log; the last one"
+                    f"the steps start over {self.others} times: {self.others + 1} runs in one log; the last one"
                     " counts.",
                     file,
                 )
             )
         if self.restarts:
-            said.append(
+            remarks.append(
                 Remark(
                     f"the step went back {self.restarts} times (a restart); the newest attempt of each step counts.",
                     file,
                 )
             )
         if self.clock:
-            said.append(Remark(f"the clock went backwards {self.clock} times; rows keep the order of the file.", file))
-        return said
+            remarks.append(
+                Remark(f"the clock went backwards {self.clock} times; rows keep the order of the file.", file)
+            )
+        return remarks
 
 
 MAX_REMARKS = 200
-"""Remarks kept; more say nothing new, so only their number is."""
+"""Remarks kept; of further ones only their number is."""
 
 
 @dataclass(frozen=True)
@@ -340,22 +336,22 @@ def _import(
 
     summary = import_parallel(found, folder, progress)
     failed = [failure.remark for failure in summary.failures]
-    said = sorted([*remarks, *summary.remarks, *failed], key=lambda remark: remark.file)
+    every = sorted([*remarks, *summary.remarks, *failed], key=lambda remark: remark.file)
     if not summary.metric_rows and not summary.rollouts:
-        raise summary.failures[0].error if summary.failures else _nothing_used(found, said)
-    write_header(_header(name, found, summary, said), folder)
+        raise summary.failures[0].error if summary.failures else no_usable_rows(found, every)
+    write_header(make_header(name, found, summary, every), folder)
     problems = pq.read_metadata(folder / PROBLEMS_FILE).num_rows if (folder / PROBLEMS_FILE).exists() else 0
     for part in folder.glob(".part*"):
         shutil.rmtree(part)
-    return ImportResult(folder, summary.metric_rows, summary.rollouts, problems, tuple(said))
+    return ImportResult(folder, summary.metric_rows, summary.rollouts, problems, tuple(every))
 
 
 def find_files(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[RecognisedFile], list[Remark]]:
-    """List the files to read with who reads each; inside a folder, files nobody knows are passed over with a remark."""
+    """List the files to read, each with its importer; inside a folder, unknown files are passed over with a remark."""
     found: list[RecognisedFile] = []
     passed_over: list[FileError] = []
     for path in paths:
-        for file in _files(path):
+        for file in list_files(path):
             try:
                 found.append(recognise(file, importers))
             except FileError as error:
@@ -366,14 +362,16 @@ def find_files(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[li
     if not found:
         where = paths[0] if paths else Path()
         raise UnknownFormatError(
-            where, _nothing_found(where, remarks), "Point at the trainer's output folder or at one of its log files."
+            where,
+            describe_nothing_found(where, remarks),
+            "Point at the trainer's output folder or at one of its log files.",
         )
-    return drop_contained_files(found), _summed_up(passed_over)
+    return drop_contained_files(found), summarise_skipped(passed_over)
 
 
-def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
+def summarise_skipped(errors: Sequence[FileError]) -> list[Remark]:
     """Make one remark of all files of one kind that were passed over: a checkpoint folder has hundreds."""
-    said = []
+    remarks = []
     for kind, words in (
         (UnsafeFileError, "pickles, which are never opened"),
         (UnknownFormatError, "of no kind we know"),
@@ -381,13 +379,14 @@ def _summed_up(errors: Sequence[FileError]) -> list[Remark]:
         names = [error.path.name for error in errors if isinstance(error, kind)]
         if names:
             shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-            said.append(Remark(f"{len(names)} files were passed over as {words}: {shown}."))
-    return said + [
+            remarks.append(Remark(f"{len(names)} files were passed over as {words}: {shown}."))
+    return remarks + [
         Remark.from_error(error) for error in errors if not isinstance(error, UnsafeFileError | UnknownFormatError)
     ]
 
 
-def _nothing_found(where: Path, remarks: Sequence[Remark]) -> str:
+def describe_nothing_found(where: Path, remarks: Sequence[Remark]) -> str:
+    """Say why a place holds nothing to import."""
     if not remarks:
         return "is an empty folder." if where.is_dir() else "holds nothing to import."
     return (
@@ -396,7 +395,8 @@ def _nothing_found(where: Path, remarks: Sequence[Remark]) -> str:
     )
 
 
-def _files(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
+    """List the files of a path: itself, or all inside a folder but hidden ones."""
     if not path.is_dir():
         return [path]
     if (path / HEADER_FILE).is_file():
@@ -408,20 +408,25 @@ def _files(path: Path) -> list[Path]:
 def drop_contained_files(found: Sequence[RecognisedFile]) -> list[RecognisedFile]:
     """Drop files that others of the list already contain, as older checkpoints' copies of one log are."""
     kept: set[Path] = set()
-    for importer in {id(one.importer): one.importer for one in found}.values():
-        kept.update(importer.current([one.path for one in found if one.importer is importer]))
-    return [one for one in found if one.path in kept]
+    for importer in {id(file.importer): file.importer for file in found}.values():
+        kept.update(importer.current([file.path for file in found if file.importer is importer]))
+    return [file for file in found if file.path in kept]
 
 
-def _header(name: str, found: Sequence[RecognisedFile], summary: ImportSummary, remarks: Sequence[Remark]) -> Header:
-    trainers = {one.importer.trainer: one.importer for one in found}
+def make_header(
+    name: str, found: Sequence[RecognisedFile], summary: ImportSummary, remarks: Sequence[Remark]
+) -> Header:
+    """Return the header of an imported run."""
+    trainers = {file.importer.trainer: file.importer for file in found}
     trainer = next((known for known in trainers if known not in ("generic", "tensorboard")), next(iter(trainers)))
-    kind = _with_temperature(summary.entropy or trainers[trainer].entropy, summary.config)
+    kind, temperature = summary.entropy or trainers[trainer].entropy, summary.config.get("temperature")
+    if isinstance(temperature, int | float):
+        kind = replace(kind, temperature=float(temperature))
     logged = ["entropy"] if "entropy" in summary.names or summary.token_entropy else []
     return Header(
         name=name,
         trainer=trainer,
-        files=tuple(str(one.path) for one in found),
+        files=tuple(str(file.path) for file in found),
         names=summary.names,
         entropies=dict.fromkeys(logged, kind),
         reward_levels=summary.levels if len(summary.levels) == 2 else (),
@@ -431,13 +436,9 @@ def _header(name: str, found: Sequence[RecognisedFile], summary: ImportSummary, 
     )
 
 
-def _nothing_used(found: Sequence[RecognisedFile], remarks: Sequence[Remark]) -> FileError:
+def no_usable_rows(found: Sequence[RecognisedFile], remarks: Sequence[Remark]) -> FileError:
+    """Return the error of files that hold no usable rows."""
     first = remarks[0] if remarks else Remark("it has no rows.")
     return UnknownFormatError(
         found[0].path, f"holds no rows that can be used: {first.problem}", first.remedy or "Choose another file."
     )
-
-
-def _with_temperature(kind: EntropyKind, config: Mapping[str, object]) -> EntropyKind:
-    temperature = config.get("temperature")
-    return replace(kind, temperature=float(temperature)) if isinstance(temperature, int | float) else kind

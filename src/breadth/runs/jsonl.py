@@ -30,7 +30,7 @@ HEAD_BYTES = 1 << 16
 
 
 def read_head(path: Path) -> bytes:
-    """Return the first bytes of a file, for recognising it; a pipe or a device is refused, for it cannot be read twice or never ends."""
+    """Return the first bytes of a file, for recognising it; refuse a pipe or a device, which cannot be read twice."""
     try:
         if path.exists() and not path.is_file():
             what = "a folder" if path.is_dir() else "a pipe or a device"
@@ -78,15 +78,15 @@ def read_blocks(path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
 
 
 def read_pieces(path: Path) -> Iterator[Piece | Remark]:
-    """Yield a file's lines in pieces small enough for the processor's cache, and a remark for each line over the limit."""
+    """Yield a file's lines in pieces that fit the processor's cache, and a remark for each line over the limit."""
     try:
         with path.open("rb") as file:
-            yield from _pieces(file, path)
+            yield from _split_pieces(file, path)
     except OSError as error:
         raise read_error(path, error) from error
 
 
-def _pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
+def _split_pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
     row, rest = 1, b""
     block = file.read(min(PIECE_BYTES, BLOCK_BYTES))
     while block:
@@ -96,11 +96,13 @@ def _pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
         else:
             text = b"".join((rest, memoryview(block)[:cut]))
             rest = block[cut + 1 :]
-            yield Piece(row, count := _newlines(text) + 1, text)
+            # ``bytes.count`` takes four times as long.
+            count = int(np.count_nonzero(np.frombuffer(text, np.uint8) == NEWLINE)) + 1
+            yield Piece(row, count, text)
             row += count
         block = b""
         if len(rest) > MAX_ROW_BYTES:
-            size, block = _skip_line(file, len(rest))
+            size, block = skip_line(file, len(rest))
             yield row_too_long(path, row, size)
             row, rest = row + 1, b""
         block = block or file.read(
@@ -110,12 +112,7 @@ def _pieces(file: Any, path: Path) -> Iterator[Piece | Remark]:
         yield Piece(row, 1, rest)
 
 
-def _newlines(text: bytes) -> int:
-    """Count newlines; ``bytes.count`` takes four times as long."""
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == NEWLINE))
-
-
-def _skip_line(file: Any, size: int) -> tuple[int, bytes]:
+def skip_line(file: Any, size: int) -> tuple[int, bytes]:
     """Read past the end of an over-long line; return its size and what follows it in the last block."""
     while block := file.read(BLOCK_BYTES):
         line, newline, rest = block.partition(b"\n")
@@ -136,7 +133,7 @@ def row_too_long(path: Path, row: int, size: int) -> Remark:
 
 
 def read_text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
-    """Yield ``(row number, text)``; bytes that are not UTF-8 become the replacement character, with one remark per file."""
+    """Yield ``(row number, text)``; bytes that are not UTF-8 are replaced, with one remark per file."""
     odd = 0
     for block in read_blocks(path):
         if isinstance(block, Remark):
@@ -154,7 +151,7 @@ def read_text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
 
 
 def read_json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:
-    """Yield lists of ``(row number, object)``, a block at a time, and a remark for each row that is not a JSON object."""
+    """Yield lists of ``(row number, object)``, block by block, and a remark for each row that is no JSON object."""
     for block in read_json_blocks(path):
         yield block if isinstance(block, Remark) else list(zip(*block, strict=True))
 
@@ -168,9 +165,9 @@ def read_json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any
         if isinstance(piece, Remark):
             yield piece
             continue
-        objects = _whole_piece(piece)
+        objects = parse_piece(piece)
         if objects is None:
-            yield from _row_by_row(path, piece, numbers, rows)
+            yield from _parse_row_by_row(path, piece, numbers, rows)
         else:
             numbers += range(piece.first, piece.first + piece.rows)
             rows += objects
@@ -182,7 +179,7 @@ def read_json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any
         yield numbers, rows
 
 
-def _whole_piece(piece: Piece) -> list[dict[str, Any]] | None:
+def parse_piece(piece: Piece) -> list[dict[str, Any]] | None:
     """Parse a piece in which every line is a JSON object, as nearly all are, in one go; None for any other.
 
     JSON has no bare newline inside a value, so lines joined by commas are a list of as many objects as there are lines.
@@ -194,29 +191,39 @@ def _whole_piece(piece: Piece) -> list[dict[str, Any]] | None:
     return rows if len(rows) == piece.rows and set(map(type, rows)) == {dict} else None
 
 
-def _row_by_row(path: Path, piece: Piece, numbers: list[int], rows: list[dict[str, Any]]) -> Iterator[Remark]:
+def _parse_row_by_row(path: Path, piece: Piece, numbers: list[int], rows: list[dict[str, Any]]) -> Iterator[Remark]:
     """Add the lines that are objects to ``numbers`` and ``rows``; yield a remark for each of the others."""
     for number, line in enumerate(piece.text.split(b"\n"), piece.first):
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            row = _second_try(line)
+        row = try_parse_json(line)
         if isinstance(row, dict):
             numbers.append(number)
             rows.append(row)
         elif line.strip():
-            yield _not_an_object(path, number, line)
+            yield not_an_object(path, number, line)
 
 
-def _second_try(line: bytes) -> Any:
-    """Read what strict JSON refuses but Python's writer produces: NaN, Infinity, huge integers; None when it is not JSON."""
+def parse_json(text: bytes | str) -> Any:
+    """Parse JSON, with the NaN, Infinity and huge integers that Python writes; raise ValueError on anything else."""
     try:
-        return json.loads(line.decode("utf-8-sig", errors="replace"))
-    except (ValueError, RecursionError):
+        return orjson.loads(text)
+    except (orjson.JSONDecodeError, UnicodeEncodeError):
+        pass
+    try:
+        return json.loads(text if isinstance(text, str) else text.decode("utf-8-sig", errors="replace"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def try_parse_json(text: bytes | str) -> Any:
+    """Parse JSON as `parse_json` does; None when it is not JSON."""
+    try:
+        return parse_json(text)
+    except ValueError:
         return None
 
 
-def _not_an_object(path: Path, row: int, line: bytes) -> Remark:
+def not_an_object(path: Path, row: int, line: bytes) -> Remark:
+    """Remark on a row that is not a JSON object."""
     start = line[:60].decode("utf-8", errors="replace")
     return Remark(
         f"not a JSON object, left out: {start!r}.",

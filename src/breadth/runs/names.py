@@ -1,7 +1,7 @@
 """One table from the trainers' metric names to ours, matched by suffix.
 
 Trainers prefix the same quantity differently (``actor/``, ``train/``, ``policy/``), so a name matches when it equals an
-entry or ends in ``/`` + entry. Where several of a row's names mean one of ours, the entry that stands first wins and
+entry or ends in ``/`` + entry. Where several of a row's names mean one of ours, the first entry wins and
 the others keep their own names. A name that matches nothing is kept as it is.
 """
 
@@ -38,7 +38,7 @@ METRIC_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "reward_shaped": ("mean reward after the trainer's own penalties", ("critic/rewards/mean",)),
     "reward_std": ("spread of the rewards", ("reward_std", "reward/all/std", "reward/std")),
     "zero_variance_groups": (
-        "share of groups whose rewards are all equal, so that they teach nothing",
+        "share of groups whose rewards are all equal, so they teach nothing",
         ("frac_reward_zero_std", "zero_std", "frac_zero_std"),
     ),
     "truncated": (
@@ -107,7 +107,7 @@ _RANK = {theirs: (ours, rank) for ours, (_, several) in METRIC_NAMES.items() for
 
 
 def describe_metric(name: str) -> str:
-    """Say what one of our metric names stands for; empty for a trainer's own name."""
+    """Say what one of our metric names means; empty for a trainer's own name."""
     return METRIC_NAMES[name][0] if name in METRIC_NAMES else ""
 
 
@@ -132,11 +132,11 @@ def translate(row: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str
     used = {ours: theirs for ours, (_, theirs) in best.items()}
     renamed = {theirs: ours for ours, theirs in used.items()}
     return {
-        (renamed[theirs] if theirs in renamed else _own(theirs, used, row)): value for theirs, value in row.items()
+        (renamed[theirs] if theirs in renamed else keep_name(theirs, used, row)): value for theirs, value in row.items()
     }, used
 
 
-def _own(theirs: str, used: Mapping[str, str], row: Mapping[str, float]) -> str:
+def keep_name(theirs: str, used: Mapping[str, str], row: Mapping[str, float]) -> str:
     """Keep a trainer's own name, out of the way where one of ours that another of its metrics won is spelt the same."""
     name = theirs
     while name in used or (name != theirs and name in row):

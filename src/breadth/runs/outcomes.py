@@ -1,4 +1,4 @@
-"""What rollouts came to, group by group: how many were drawn, how many were right, what they answered."""
+"""Outcomes of rollouts, group by group: how many were sampled, how many were correct, what they answered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from breadth.runs.reader import Run
 
-Integers = npt.NDArray[np.int64]
 _GROUP = "coalesce(\"group\", problem, '')"
 # SQL for a rollout's group within its step.
 
@@ -18,19 +17,19 @@ _GROUP = "coalesce(\"group\", problem, '')"
 class Outcomes:
     """Groups of rollouts (one problem at one step), as parallel arrays."""
 
-    steps: Integers
+    steps: npt.NDArray[np.int64]
     """Step of each group."""
     problems: npt.NDArray[np.object_]
     """Problem of each group."""
-    graded: Integers
+    graded: npt.NDArray[np.int64]
     """Rollouts in the group whose outcome is known."""
-    correct: Integers
+    correct: npt.NDArray[np.int64]
     """How many of them are right."""
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def select_steps(self, steps: Integers) -> Outcomes:
+    def select_steps(self, steps: npt.NDArray[np.int64]) -> Outcomes:
         """Keep the groups of these steps."""
         keep = np.isin(self.steps, steps)
         return Outcomes(self.steps[keep], self.problems[keep], self.graded[keep], self.correct[keep])
@@ -42,7 +41,7 @@ def correctness_sql(run: Run) -> str | None:
     A grade is used where the trainer wrote one; otherwise a reward with exactly two values, the higher of which means
     right. A shaped reward (three or more values) says nothing certain about correctness, so it is not guessed at.
     """
-    levels = run.header.reward_levels or _levels(run)
+    levels = run.header.reward_levels or reward_levels(run)
     if len(levels) == 2:
         return f"coalesce(correct, CASE WHEN reward IS NOT NULL THEN reward = {float(max(levels))!r} END)"
     return "correct" if "correct" in run.columns else None
@@ -54,16 +53,17 @@ def count_outcomes(run: Run, split: str = "train") -> Outcomes | None:
     if right is None:
         return None
     table = run.query(
-        f"""SELECT step, coalesce(any_value(problem), '') AS problem, count({right}) AS drawn, count(*) FILTER (WHERE {right}) AS right_
+        f"""SELECT step, coalesce(any_value(problem), '') AS problem, count({right}) AS graded,
+                   count(*) FILTER (WHERE {right}) AS right_
             FROM rollouts WHERE split = ? GROUP BY step, {_GROUP} HAVING count({right}) > 0 ORDER BY step""",  # noqa: S608 - column names are ours
         split,
     )
-    numbers = [table.column(name).to_numpy().astype(np.int64) for name in ("step", "drawn", "right_")]
+    numbers = [table.column(name).to_numpy().astype(np.int64) for name in ("step", "graded", "right_")]
     return Outcomes(numbers[0], table.column("problem").to_numpy(zero_copy_only=False), numbers[1], numbers[2])
 
 
-def _levels(run: Run) -> tuple[float, ...]:
-    """Return the distinct rewards when there are exactly two; a folder written live has no list of them in its header."""
+def reward_levels(run: Run) -> tuple[float, ...]:
+    """Return the distinct rewards when there are exactly two; the header of a run written live does not list them."""
     if "reward" not in run.columns or run.header.files:
         return ()
     found = run.query("SELECT DISTINCT reward FROM rollouts WHERE reward IS NOT NULL LIMIT 3")["reward"].to_pylist()
@@ -74,11 +74,11 @@ def _levels(run: Run) -> tuple[float, ...]:
 class Samples:
     """Rollouts of some steps, one entry a rollout, without their texts."""
 
-    steps: Integers
+    steps: npt.NDArray[np.int64]
     """Step of each rollout."""
-    groups: Integers
+    groups: npt.NDArray[np.int64]
     """Number of its group (one problem at one step)."""
-    problems: Integers
+    problems: npt.NDArray[np.int64]
     """Number of its problem."""
     answers: tuple[str | None, ...]
     """Its stated answer; None when none could be read."""
@@ -93,7 +93,7 @@ class Samples:
         return len(self.steps)
 
 
-def rollout_steps(run: Run, split: str = "train") -> Integers:
+def rollout_steps(run: Run, split: str = "train") -> npt.NDArray[np.int64]:
     """Return the steps that have rollouts, in order."""
     if not run.rollout_files:
         return np.empty(0, dtype=np.int64)
@@ -106,7 +106,8 @@ def read_samples(run: Run, first: int, last: int, split: str = "train") -> Sampl
     """Read answers and outcomes of the rollouts of steps ``first`` to ``last``."""
     right = correctness_sql(run) or "NULL"
     table = run.query(
-        f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number, coalesce(problem, '') AS problem, answer,
+        f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number,
+                   coalesce(problem, '') AS problem, answer,
                    CAST({right} AS DOUBLE) AS right_, coalesce(truncated, false) AS truncated
             FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? ORDER BY group_number""",  # noqa: S608 - column names are ours
         split,
@@ -126,7 +127,7 @@ def read_samples(run: Run, first: int, last: int, split: str = "train") -> Sampl
 
 
 def sample_texts(run: Run, first: int, last: int, max_texts: int, split: str = "train") -> list[str]:
-    """Return at most ``most`` completions of steps ``first`` to ``last``, the same ones every time, spread over problems."""
+    """Return at most ``max_texts`` completions of these steps, the same ones every time, spread over problems."""
     if not run.rollout_files:
         return []
     table = run.query(

@@ -1,4 +1,4 @@
-"""Share one large import among the machine's cores: each process takes some files into a folder of its own, then all are joined."""
+"""Divide a large import among the machine's cores: each process imports some files, then their folders are joined."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from breadth.base import settings
-from breadth.base.cores import available_cores
 from breadth.base.errors import BreadthError
+from breadth.base.system import available_cores
 from breadth.runs.importer import IMPORTERS, Importer, RecognisedFile
 from breadth.runs.importing import ImportSummary, Progress, Share, import_share
 from breadth.runs.writer import (
@@ -32,20 +32,20 @@ MIN_PARALLEL_BYTES = 64 << 20
 HEAD_START_BYTES = 48 << 20
 """Bytes this process has read, roughly, by the time another one is up and reading."""
 MAX_PROCESSES = 4
-"""Processes at the most; more were never tried."""
+"""Processes at most; more were never tried."""
 JOB_FILE, SUMMARY_FILE = "job.toml", "summary.toml"
 
 
 @dataclass(frozen=True)
 class ImportJobFile:
-    """A file another process is to take."""
+    """A file for another process to import."""
 
     source: int
     """Its place in the whole import."""
     path: str
-    """Where it lies."""
+    """Its path."""
     importer: str
-    """Who reads it, by catalogue name."""
+    """The importer that reads it, by catalogue name."""
     kind: str
     """What kind of file it is."""
 
@@ -62,53 +62,55 @@ def import_parallel(found: Sequence[RecognisedFile], folder: Path, progress: Pro
     """Read all files into the folder, with as many processes as pay; the result does not depend on how many."""
     shares = divide_files(list(enumerate(found)))
     parts = [folder / f".part{number}" for number in range(1, len(shares))]
-    workers = [_start(share, part) for share, part in zip(shares[1:], parts, strict=True)]
+    workers = [start_worker(share, part) for share, part in zip(shares[1:], parts, strict=True)]
     try:
         summary = import_share(shares[0], folder, progress)
         for worker, part, share in zip(workers, parts, shares[1:], strict=True):
             progress(f"{summary.rollouts:,} rollouts here; waiting for another process")
-            summary += _joined(worker, share, part, folder, progress)
+            summary += _join_worker(worker, share, part, folder, progress)
     finally:
         for worker in workers:
             worker.kill()
             worker.communicate()
-    _merge_problems([folder / PROBLEMS_FILE, *(part / PROBLEMS_FILE for part in parts)], folder / PROBLEMS_FILE)
+    merge_problems([folder / PROBLEMS_FILE, *(part / PROBLEMS_FILE for part in parts)], folder / PROBLEMS_FILE)
     return summary
 
 
 def divide_files(files: Share) -> list[list[tuple[int, RecognisedFile]]]:
-    """Divide files into shares of about equal size; one share when more would not pay or the importer is not in the catalogue."""
-    sizes = {place: one.path.stat().st_size for place, one in files}
-    known = all(map(_in_catalogue, {id(one.importer): one.importer for _, one in files}.values()))
+    """Divide files into shares of about equal size; into one when more would not pay or an importer is not listed."""
+    sizes = {place: file.path.stat().st_size for place, file in files}
+    known = all(map(is_in_catalogue, {id(file.importer): file.importer for _, file in files}.values()))
     count = (
         min(MAX_PROCESSES, available_cores(), len(files)) if known and sum(sizes.values()) >= MIN_PARALLEL_BYTES else 1
     )
     shares: list[list[tuple[int, RecognisedFile]]] = [[] for _ in range(count)]
     loads = [0] + [HEAD_START_BYTES] * (count - 1)
-    for place, one in sorted(files, key=lambda file: -sizes[file[0]]):
+    for place, file in sorted(files, key=lambda entry: -sizes[entry[0]]):
         least = loads.index(min(loads))
-        shares[least].append((place, one))
+        shares[least].append((place, file))
         loads[least] += sizes[place]
-    return [sorted(share, key=lambda file: file[0]) for share in shares if share]
+    return [sorted(share, key=lambda entry: entry[0]) for share in shares if share]
 
 
-def _in_catalogue(importer: Importer) -> bool:
+def is_in_catalogue(importer: Importer) -> bool:
+    """Say whether another process finds this importer by name."""
     return importer.trainer in IMPORTERS.names() and IMPORTERS.load(importer.trainer) == importer
 
 
-def _start(share: Share, part: Path) -> subprocess.Popen[bytes]:
+def start_worker(share: Share, part: Path) -> subprocess.Popen[bytes]:
+    """Start a process that imports a share into the folder ``part``."""
     part.mkdir(parents=True)
     files = tuple(
-        ImportJobFile(place, str(one.path.absolute()), one.importer.trainer, one.kind) for place, one in share
+        ImportJobFile(place, str(file.path.absolute()), file.importer.trainer, file.kind) for place, file in share
     )
     settings.dump(ImportJob(files), part / JOB_FILE)
     return subprocess.Popen([sys.executable, "-m", "breadth.runs.parallel_import", str(part)], stdin=subprocess.PIPE)  # noqa: S603 - our own module
 
 
-def _joined(
+def _join_worker(
     worker: subprocess.Popen[bytes], share: Share, part: Path, folder: Path, progress: Progress
 ) -> ImportSummary:
-    """Wait for a process and join its folder to ours; do its share here where it failed, so that its error is met first-hand."""
+    """Wait for a process and join its folder to ours; do its share here where it failed, to raise its error here."""
     if worker.wait() == 0:
         summary = settings.load(ImportSummary, part / SUMMARY_FILE)
     else:
@@ -123,7 +125,8 @@ def _joined(
     return summary
 
 
-def _merge_problems(parts: Sequence[Path], target: Path) -> None:
+def merge_problems(parts: Sequence[Path], target: Path) -> None:
+    """Merge problem files into one, each problem once."""
     there = [path for path in parts if path.exists()]
     if there in ([], [target]):
         return
@@ -137,9 +140,9 @@ def _merge_problems(parts: Sequence[Path], target: Path) -> None:
     merged.replace(target)
 
 
-def _work(part: Path) -> None:
-    """Do the share described in a folder, and leave when whoever asked for it is gone."""
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+def do_share(part: Path) -> None:
+    """Do the share described in a folder; exit when the parent process is gone."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     job = settings.load(ImportJob, part / JOB_FILE)
     share = [
         (file.source, RecognisedFile(Path(file.path), IMPORTERS.load(file.importer), file.kind)) for file in job.files
@@ -147,13 +150,13 @@ def _work(part: Path) -> None:
     settings.dump(import_share(share, part, lambda _: None), part / SUMMARY_FILE)
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     os.read(sys.stdin.fileno(), 1)  # nothing is ever written: this returns when the parent's end closes
     os._exit(1)
 
 
 if __name__ == "__main__":
     try:
-        _work(Path(sys.argv[1]))
+        do_share(Path(sys.argv[1]))
     except (BreadthError, OSError):
         sys.exit(1)  # the parent does the share again and meets the error itself

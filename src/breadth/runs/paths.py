@@ -1,4 +1,4 @@
-"""Where a run lies: a local folder, or an object store through fsspec (``s3://...``, ``gs://...``, ``memory://...``)."""
+"""Paths of runs: a local folder, or an object store through fsspec (``s3://...``, ``gs://...``, ``memory://...``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 from breadth.base.errors import MissingExtraError
 
 DEFAULT_RUN_NAME = "run"
-"""What folders are called that lie beside other things of the same run."""
+"""What folders are called that lie next to other files of the same run."""
 
 
 def locate(place: Path | str) -> Path:
@@ -28,7 +28,7 @@ def is_remote(path: Path) -> bool:
 
 
 def display_name(folder: Path, name: str = "") -> str:
-    """Return what people call a run: its name, or the last parts of its path that say something where it is just called run."""
+    """Return what people call a run: its name, or the last telling parts of its path where it is just called run."""
     if name and name != DEFAULT_RUN_NAME:
         return name
     parts = [part for part in folder.parts if part not in (DEFAULT_RUN_NAME, "/", "..", ".")]

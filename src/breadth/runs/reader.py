@@ -1,4 +1,7 @@
-"""Runs that stand one behind the other in one log, told apart where the steps begin anew."""
+"""Open a run folder and query it; broken files are set aside with their reason, the rest still opens.
+
+A log may hold several runs, one after the other: they are split where the steps start over.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.base.errors import BrokenFileError, FileError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import BrokenFileError, FileError, suggestion
 from breadth.runs.jsonl import read_json_rows
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.paths import is_remote, locate
@@ -37,14 +39,12 @@ if TYPE_CHECKING:
 
 
 MIN_RUN_ROWS = 8
-"""Steps that make a run, as many as a direction is read from: what was given up sooner is a false start, which the next
-one replaces.
-"""
+"""Steps that make a run, as many as a trend needs; a shorter one is a false start, which the next run replaces."""
 
 
 @dataclass
 class RestartDetector:
-    """Tells another run from a restart: that one goes on from a checkpoint, the other begins where everything began."""
+    """Distinguishes another run, which starts from the first step, from a restart, which resumes from a checkpoint."""
 
     first_step: int | None = None
     """Step the run began with."""
@@ -52,17 +52,17 @@ class RestartDetector:
     """Rows of it so far."""
 
     def starts_new_run(self, step: int, *, back: bool) -> bool:
-        """Take the next row and say whether another run begins with it; ``back``: the steps went back before it."""
+        """Add the next row and say whether another run starts with it; ``back``: the steps went back before it."""
         over = back and self.first_step is not None and step <= self.first_step
-        anew = over and self.rows >= MIN_RUN_ROWS
+        is_new = over and self.rows >= MIN_RUN_ROWS
         if self.first_step is None or over:
             self.first_step, self.rows = step, 0
         self.rows += 1
-        return anew
+        return is_new
 
 
 def split_concatenated_runs(points: Iterable[MetricPoint]) -> list[tuple[MetricPoint, ...]]:
-    """Return the rows of each run, in order; held-out scores go with the run they stand in.
+    """Return the rows of each run, in order; held-out scores go with the run around them.
 
     Several files are one run.
     """
@@ -75,7 +75,7 @@ def split_concatenated_runs(points: Iterable[MetricPoint]) -> list[tuple[MetricP
                 found.append([])
             attempt = max(attempt, point.attempt)
         found[-1].append(point)
-    return [tuple(one) for one in found] if len(sources) < 2 else [tuple(point for one in found for point in one)]
+    return [tuple(run) for run in found] if len(sources) < 2 else [tuple(point for run in found for point in run)]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class MetricSeries:
 
 
 def collect_series(points: Iterable[MetricPoint], name: str, split: str) -> MetricSeries:
-    """Collect one metric; where a step was logged more than once, the newest file and attempt win, then the last row."""
+    """Collect one metric; of a step logged more than once, the newest file and attempt win, then the last row."""
     newest: dict[int, tuple[tuple[int, int], float]] = {}
     superseded = 0
     for point in points:
@@ -122,11 +122,11 @@ class Run:
     """A run folder as it was when opened; open it again to see what a live run has added."""
 
     folder: Path
-    """Where it lies."""
+    """Its path."""
     header: Header
     """What ``run.toml`` says."""
     points: tuple[MetricPoint, ...]
-    """Every readable metric row, in file order; of the last run where a log holds several, one behind the other."""
+    """Every readable metric row, in file order; of the last run where a log holds several."""
     rollout_files: tuple[Path, ...]
     """Readable rollout files, the newest attempt of each step and rank only."""
     columns: frozenset[str]
@@ -134,7 +134,7 @@ class Run:
     broken: tuple[Remark, ...]
     """Files and rows that could not be used, each with what to do."""
     earlier: tuple[tuple[MetricPoint, ...], ...] = ()
-    """Metric rows of the runs that stand before this one in the same log."""
+    """Metric rows of the runs before this one in the same log."""
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
@@ -142,10 +142,10 @@ class Run:
         path = locate(folder)
         header = read_header(path)
         header = replace(header, names={RENAMED_METRICS.get(name, name): own for name, own in header.names.items()})
-        points, bad_rows = _points(path / METRICS_FILE)
+        points, bad_rows = read_points(path / METRICS_FILE)
         if not header.files:
-            header, points = _named(header, points)
-        files, columns, bad_files = _rollout_files(path / ROLLOUTS_FOLDER)
+            header, points = translate_points(header, points)
+        files, columns, bad_files = find_rollout_files(path / ROLLOUTS_FOLDER)
         *earlier, last = split_concatenated_runs(points)
         return cls(path, header, last, tuple(files), frozenset(columns), tuple(bad_rows + bad_files), tuple(earlier))
 
@@ -177,7 +177,7 @@ class Run:
 
     @cached_property
     def _series(self) -> dict[tuple[str, str], MetricSeries]:
-        """Series that were asked for: the doctor's checks ask for the same few again and again."""
+        """Series that were asked for: the doctor asks for the same few again and again."""
         return {}
 
     @property
@@ -216,9 +216,9 @@ class Run:
         if is_remote(self.folder):
             connection.register_filesystem(self.folder.fs)  # type: ignore[attr-defined]  # fsspec's paths carry their file system
         if self.rollout_files:
-            _view(connection, "rollouts", self.rollout_files, ROLLOUT_COLUMNS)
+            create_view(connection, "rollouts", self.rollout_files, ROLLOUT_COLUMNS)
         if self.has_problems:
-            _view(connection, "problems", (self.folder / PROBLEMS_FILE,), PROBLEM_COLUMNS)
+            create_view(connection, "problems", (self.folder / PROBLEMS_FILE,), PROBLEM_COLUMNS)
         connection.register("metrics", self._metric_table())
         return connection
 
@@ -240,7 +240,8 @@ class Run:
         return suggestion("", there, "views of this run")
 
 
-def _points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
+def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
+    """Read the metric rows of a run, with a remark on each that is not one."""
     points: list[MetricPoint] = []
     remarks: list[Remark] = []
     for rows in read_json_rows(path) if path.exists() else ():
@@ -255,8 +256,8 @@ def _points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
     return points, remarks
 
 
-def _named(header: Header, points: list[MetricPoint]) -> tuple[Header, list[MetricPoint]]:
-    """Give the metrics of a run that was written live our names: a trainer's hook logs them under its own; an import has done it before."""
+def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header, list[MetricPoint]]:
+    """Translate the metric names of a run that was written live; an import has done so before."""
     used: dict[str, str] = {}
     renamed = []
     for point in points:
@@ -266,7 +267,8 @@ def _named(header: Header, points: list[MetricPoint]) -> tuple[Header, list[Metr
     return replace(header, names={**used, **header.names}), renamed
 
 
-def _rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
+def find_rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
+    """List the readable rollout files of the newest attempts, their columns, and remarks on the others."""
     newest: dict[tuple[str, ...], int] = {}
     candidates: list[tuple[tuple[str, ...], int, Path]] = []
     for path in sorted(folder.glob("*.parquet")):
@@ -282,14 +284,14 @@ def _rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
         if attempt < newest[key]:
             continue
         try:
-            columns |= _check(path)
+            columns |= check_rollout_file(path)
             files.append(path)
         except FileError as error:
             remarks.append(Remark.from_error(error))
     return files, columns, remarks
 
 
-def _check(path: Path) -> set[str]:
+def check_rollout_file(path: Path) -> set[str]:
     """Return a rollout file's columns; raise when it is damaged or not one of ours."""
     try:
         with path.open("rb") as file:
@@ -307,33 +309,34 @@ def _check(path: Path) -> set[str]:
             )
     for stored in schema:
         wanted = column_type(stored.name)
-        if wanted is not None and not _same(wanted, stored.type):
+        if wanted is not None and not is_same_type(wanted, stored.type):
             raise BrokenFileError(
                 path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again."
             )
     return set(schema.names)
 
 
-def _same(wanted: pa.DataType, got: pa.DataType) -> bool:
+def is_same_type(wanted: pa.DataType, got: pa.DataType) -> bool:
     """Compare types, the name of a list's item aside."""
     if pa.types.is_list(wanted) and pa.types.is_list(got):
         return bool(wanted.value_type == got.value_type)
     return bool(wanted == got)
 
 
-def _view(
+def create_view(
     connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, ...], columns: Sequence[ColumnSpec]
 ) -> None:
     """Make a view in which every column of the schema can be asked for; what no file has is null."""
-    relation = connection.read_parquet([_literal(path) for path in files], union_by_name=True)
+    relation = connection.read_parquet([escape_glob(path) for path in files], union_by_name=True)
     absent = [column for column in columns if column.name not in relation.columns]
-    nulls = "".join(f', CAST(NULL AS {_sql_type(column.type)}) AS "{column.name}"' for column in absent)
+    nulls = "".join(f', CAST(NULL AS {sql_type(column.type)}) AS "{column.name}"' for column in absent)
     relation.project(f"*{nulls}").create_view(name)
 
 
-def _sql_type(kind: pa.DataType) -> str:
+def sql_type(kind: pa.DataType) -> str:
+    """Return DuckDB's name of an Arrow type."""
     if pa.types.is_list(kind):
-        return f"{_sql_type(kind.value_type)}[]"
+        return f"{sql_type(kind.value_type)}[]"
     return {
         "int64": "BIGINT",
         "int32": "INTEGER",
@@ -344,6 +347,6 @@ def _sql_type(kind: pa.DataType) -> str:
     }[str(kind)]
 
 
-def _literal(path: Path) -> str:
+def escape_glob(path: Path) -> str:
     """Keep DuckDB from reading a folder's own brackets and stars as a pattern."""
     return re.sub(r"[*?\[]", r"[\g<0>]", str(path))

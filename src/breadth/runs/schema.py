@@ -110,7 +110,7 @@ class EntropyKind:
     """How many tokens a top-k estimator sees."""
 
     def is_comparable(self, other: EntropyKind) -> bool:
-        """Say whether two series measure the same quantity; an unknown part is comparable with nothing but its own run."""
+        """Say whether two series measure the same quantity; an unknown part is comparable only within its own run."""
         return self == other and "unknown" not in (self.estimator, self.aggregation, self.token_set)
 
 
@@ -130,7 +130,7 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """A table of rollouts with columns of the schema; ``prompt``, ``reference`` and ``origin`` may stand in it too.
+    """A table of rollouts with columns of the schema; it may have ``prompt``, ``reference`` and ``origin`` too.
 
     Where ``problem`` is absent it is derived from the prompt, where ``answer`` is absent it is read from the
     completion.
@@ -144,7 +144,7 @@ class RolloutBatch:
 
 @dataclass(frozen=True)
 class LoggedConfig:
-    """Settings found beside the data (a trainer's configuration)."""
+    """A trainer's configuration found next to its data."""
 
     table: Mapping[str, Any]
     """As found, nested."""
@@ -155,7 +155,7 @@ class LoggedEntropyKind:
     """Which entropy a file logs, where it is not the one its trainer usually logs."""
 
     kind: EntropyKind
-    """Takes the place of the importer's own."""
+    """Replaces the importer's own."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Remark:
     file: str = ""
     """File it is about."""
     row: int | None = None
-    """1-based row, where one is to blame."""
+    """1-based row, where one is at fault."""
     remedy: str = ""
     """What the user can do, where there is something to do."""
 
@@ -232,7 +232,7 @@ class Header:
     created: str = ""
     """When the folder was made, ISO 8601 in UTC."""
     trainer: str = ""
-    """Who trained: trl, verl, ...; empty when unknown."""
+    """The trainer: trl, verl, ...; empty when unknown."""
     files: tuple[str, ...] = ()
     """Files it was imported from; metric rows refer to them by position."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -275,7 +275,7 @@ def write_header(header: Header, folder: Path) -> None:
 
 
 def to_toml_value(value: Any) -> Any:
-    """Return a foreign configuration value in a form TOML can hold: tables, lists, text and numbers, nothing lost but nulls."""
+    """Return a foreign configuration value in a form TOML can hold; only nulls are lost."""
     if isinstance(value, Mapping):
         return {str(key): to_toml_value(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):

@@ -18,8 +18,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.base.atomic import atomic_file, write_error
 from breadth.base.errors import MeasureError
+from breadth.base.system import atomic_file, write_error
 from breadth.runs.schema import (
     HEADER_FILE,
     PROBLEM_SCHEMA,
@@ -86,7 +86,7 @@ class RunWriter:
 
     def points(self, points: Iterable[MetricPoint]) -> None:
         """Append rows of numbers as they are, all at once."""
-        self._append(b"".join(map(_line, points)))
+        self._append(b"".join(map(metric_line, points)))
 
     def rollouts(
         self, rows: pa.Table | Mapping[str, Any], step: int, *, split: Split = "train", attempt: int | None = None
@@ -111,14 +111,12 @@ class RunWriter:
         path = self.folder / METRICS_FILE
         try:
             with path.open("ab+", buffering=0) as file:
-                with suppress(
-                    OSError
-                ):  # some network file systems have no locks; O_APPEND alone keeps short lines whole
+                with suppress(OSError):  # some network file systems have no locks; O_APPEND keeps short lines whole
                     fcntl.flock(file, fcntl.LOCK_EX)
                 size = file.seek(0, os.SEEK_END)
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
                     lines = b"\n" + lines  # an earlier writer was killed inside its line: do not glue ours to it
-                _write_whole(file, lines, size)
+                write_or_truncate(file, lines, size)
         except OSError as error:
             raise write_error(path, error) from error
 
@@ -154,7 +152,7 @@ def conform(table: pa.Table, step: int, split: Split) -> pa.Table:
     if missing:
         raise MeasureError(f"Rollouts without the column {missing[0]!r} (got {table.column_names}).", "Add it.")
     for place, name in enumerate(table.column_names):
-        table = table.set_column(place, name, _cast(table.column(name), name))
+        table = table.set_column(place, name, cast_column(table.column(name), name))
     return table
 
 
@@ -168,7 +166,7 @@ def distinct_problems(tables: list[pa.Table]) -> pa.Table:
 
 
 def write_table(table: pa.Table, path: Path, *, flush: bool = True) -> None:
-    """Write Parquet whole or not at all; long text gets no dictionary and no statistics: it never repeats, and trying costs time."""
+    """Write Parquet whole or not at all; long text, which never repeats, gets no dictionary and no statistics."""
     coded = [
         name for name in ("split", "problem", "group", "answer", "origin", "reference") if name in table.column_names
     ]
@@ -196,7 +194,8 @@ def problem_columns(table: pa.Table) -> pa.Table:
     return pa.table(columns, schema=PROBLEM_SCHEMA)
 
 
-def _cast(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def cast_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Cast a column to the type the schema gives it."""
     wanted = column_type(name)
     if wanted is None:
         raise MeasureError(
@@ -211,7 +210,8 @@ def _cast(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         ) from error
 
 
-def _line(point: MetricPoint) -> bytes:
+def metric_line(point: MetricPoint) -> bytes:
+    """Return a metric row as a line of JSON."""
     row = {
         "step": point.step,
         "split": point.split,
@@ -219,25 +219,26 @@ def _line(point: MetricPoint) -> bytes:
         "attempt": point.attempt,
         "source": point.source,
         "time": point.time,
-        "values": {name: _storable(value) for name, value in point.values.items()},
+        "values": {name: to_json_number(value) for name, value in point.values.items()},
     }
     return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
 
 
-def _write_whole(file: IO[bytes], lines: bytes, size: int) -> None:
+def write_or_truncate(file: IO[bytes], lines: bytes, size: int) -> None:
     """Write lines or leave the file as long as it was: a full disk may take only part of them."""
     if file.write(lines) != len(lines):
         file.truncate(size)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _storable(value: Any) -> Any:
+def to_json_number(value: Any) -> Any:
+    """Return a number as JSON holds it; NaN and infinities as text."""
     number = float(value)
     return number if math.isfinite(number) else str(number)
 
 
 def problem_id(prompt: str) -> str:
-    """Return a stable id of a prompt: 12 characters (72 bits of BLAKE2b), short enough that DuckDB compares it in place."""
+    """Return a stable id of a prompt: 12 characters (72 bits of BLAKE2b), which DuckDB compares in place."""
     return urlsafe_b64encode(blake2b(prompt.encode("utf-8", errors="surrogatepass"), digest_size=9).digest()).decode(
         "ascii"
     )

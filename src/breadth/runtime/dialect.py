@@ -15,8 +15,9 @@ from breadth.base.catalogue import Catalogue
 from breadth.base.errors import StrategyError
 from breadth.inference.records import Sampling
 from breadth.runtime.sampler import SampleRequest
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
+CHAT_PATH = "/v1/chat/completions"
+COMPLETIONS_PATH = "/v1/completions"
 SERVER_DIALECTS = Catalogue(
     "dialects",
     {

@@ -12,10 +12,11 @@ from typing import Any
 from breadth.base.errors import ServerError, SettingsError, StrategyError
 from breadth.inference.allocation.allocator import Allocator, Grant, Progress
 from breadth.inference.budget import Budget, Spend
+from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.records import Answer, Ask, Candidate, Task
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
-from breadth.inference.strategy import STRATEGIES, Strategy
+from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, best_scored
 from breadth.runtime.journal import Journal, JournalEvent
 from breadth.runtime.ledger import Ledger
@@ -85,7 +86,7 @@ class Driver:
     journal: Journal = field(default_factory=Journal)
     """Records outcomes for a later resume; by default nowhere."""
 
-    async def solve(self, strategy: Strategy, task: Task, *, budget: Budget = Budget()) -> SolveResult:  # noqa: B008 - frozen
+    async def solve(self, strategy: Strategy, task: Task, *, budget: Budget = Budget()) -> SolveResult:
         """Run a strategy on a task; it never spends more than ``budget`` and the driver's own ledger allow."""
         self.check(strategy)
         self.journal.begin_task(task.name, self.fingerprint(strategy, task))
@@ -124,7 +125,7 @@ async def solve_all(
     strategy: Strategy,
     tasks: Sequence[Task],
     *,
-    budget: Budget = Budget(),  # noqa: B008 - frozen
+    budget: Budget = Budget(),
     concurrency: int = TASK_CONCURRENCY,
 ) -> AsyncIterator[SolveResult]:
     """Solve tasks with one strategy, ``concurrency`` at a time, each within ``budget``; yields them as they end."""

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from breadth.base.atomic import write_error
 from breadth.base.errors import BrokenFileError
+from breadth.base.system import write_error
 from breadth.inference.budget import Spend
 from breadth.inference.records import Candidate
 from breadth.runs.jsonl import read_error
@@ -140,7 +140,7 @@ class Journal:
             self._write_row(event_row(event))
 
     def _write_row(self, row: Mapping[str, Any]) -> None:
-        assert self.folder is not None  # noqa: S101 - a journal that keeps nothing does not come here
+        assert self.folder is not None
         line = encode_line(row)
         path = self.folder / JOURNAL_FILE
         try:
@@ -151,7 +151,7 @@ class Journal:
                     file.truncate(size)
                 if file.write(line) != len(line):  # the disk is full: leave the file as long as it was
                     file.truncate(size)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - worded below
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise write_error(path, error) from error
 

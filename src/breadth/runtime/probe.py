@@ -13,12 +13,11 @@ from breadth.base.errors import ServerError, StrategyError
 from breadth.inference.records import Sampling
 from breadth.inference.thinking import Thinking
 from breadth.runtime.connect import ServerClient, check_model, identify, model_names, recognise_dialect
-from breadth.runtime.dialect import ServerDialect, ServerIdentity
+from breadth.runtime.dialect import CHAT_PATH, ServerDialect, ServerIdentity
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.completion import THINKING_SLACK
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.runtime.samplers.server_errors import quote
-from breadth.runtime.wire import CHAT_PATH
 
 Support = Literal["yes", "no", "unknown"]
 """Result of a trial; where it is unknown, a remark gives the reason."""
@@ -263,7 +262,7 @@ class Trials:
 
     def _request(self, sampling: Sampling) -> tuple[str, dict[str, Any]]:
         path, body = self.dialect.build_request(SampleRequest(COLOUR_PROMPT, sampling, model=self._model))
-        assert path == CHAT_PATH  # noqa: S101 - the prompts here are chats
+        assert path == CHAT_PATH
         return path, body
 
     async def _sample(self, request: SampleRequest) -> Any:

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from breadth.base.atomic import atomic_file, write_error
 from breadth.base.errors import BrokenFileError
 from breadth.base.settings import from_table, to_table
+from breadth.base.system import atomic_file, write_error
 from breadth.inference.confidence import Gauge
 from breadth.inference.policy import Policy
 from breadth.inference.sweep_plan import DEFAULT_WIDTHS, SweepPlan
@@ -113,7 +113,7 @@ def sample_row(question: Question, number: int, label: str, result: SolveResult)
     What failed samples used is only in the ledger: it describes the server's bad minute, not the policy.
     """
     answer, chosen, pieces = result.answer, result.answer.chosen, result.answer.candidates
-    assert chosen is not None  # noqa: S101 - samples without a reply are no rows
+    assert chosen is not None
     confidence = CONFIDENCE_GAUGE.confidence_of(chosen) if len(pieces) == 1 else math.nan
     extra = {
         "label": label,

@@ -13,9 +13,8 @@ import msgspec
 import orjson
 
 from breadth.base.errors import ServerError
+from breadth.runtime.dialect import CHAT_PATH
 
-CHAT_PATH = "/v1/chat/completions"
-COMPLETIONS_PATH = "/v1/completions"
 MODELS_PATH = "/v1/models"
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """Bytes of one event at most: the log-probs of a whole vocabulary fit several times over."""

@@ -9,14 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from breadth.runtime.wire import (
-    CHAT_PATH,
-    DONE_EVENT,
-    error_body,
-    format_event,
-    reply_head,
-    usage_body,
-)
+from breadth.runtime.dialect import CHAT_PATH
+from breadth.runtime.wire import DONE_EVENT, error_body, format_event, reply_head, usage_body
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from typing import Any, Self, TypeAlias
 import orjson
 from aiohttp import web
 
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH, model_list_body
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
+from breadth.runtime.wire import MODELS_PATH, model_list_body
 from breadth.testing.fake_replies import Reply, ReplyToken, completion_body, completion_events, status_error
 from breadth.testing.faults import CutShort, Fault, FaultResponse, Scheduled, active_faults
 
@@ -301,9 +302,9 @@ class FakeServer:
 def spawn_server(*arguments: str) -> Iterator[str]:
     """Run the fake server in its own process, with the arguments of the command line; yield its address."""
     command = [sys.executable, "-m", "breadth.testing.fake_server", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None  # noqa: S101 - for the type checker
+            assert process.stdout is not None
             yield process.stdout.readline().strip()
         finally:
             process.kill()

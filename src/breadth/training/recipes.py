@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from breadth.base.errors import CatalogueError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import CatalogueError, suggestion
 from breadth.training.chain import Chain
 from breadth.training.credit.degenerate_guard import DegenerateGuard
 from breadth.training.credit.flat_filter import FlatFilter

@@ -169,14 +169,11 @@ class Rollouts:
 
     def slice_rows(self, rows: slice) -> Self:
         """Return some of the rollouts, e.g. those of one rank."""
-        values = {spec.name: getattr(self, spec.name) for spec in fields(self)}
-        return replace(
-            self,
-            **{
-                name: value[rows] if isinstance(value, Tensor | list | tuple) else value
-                for name, value in values.items()
-            },
-        )
+        sliced: dict[str, Any] = {}
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            sliced[spec.name] = value[rows] if isinstance(value, Tensor | list | tuple) else value
+        return replace(self, **sliced)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:

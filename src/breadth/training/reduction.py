@@ -7,8 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor
 
-from breadth.base.errors import MechanismError, SettingsError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import MechanismError, SettingsError, suggestion
 from breadth.training.ops import masked_values
 
 ReductionKind: TypeAlias = Literal["token-mean", "sequence-mean", "fixed-length"]

@@ -318,7 +318,7 @@ def test_one_run_passes_and_a_second_is_refused() -> None:
     several = DistinctValues(["Run", "step"], RUN_COLUMNS, Path("table.csv"))
     several.add([{"Run": "a", "step": 1}, {"Run": None, "step": 2}, {"step": 3}])
     several.refuse_several()
-    assert several.found == ""
+    assert several.description == ""
     several.add([{"Run": "b"}])
     with pytest.raises(UnknownFormatError, match=r"rows of several runs \('Run': a, b"):
         several.refuse_several()
@@ -327,7 +327,7 @@ def test_one_run_passes_and_a_second_is_refused() -> None:
 def test_columns_of_another_kind_are_not_looked_at() -> None:
     several = DistinctValues(["seed"], RUN_COLUMNS, Path("table.csv"))
     several.add([{"seed": 1}, {"seed": 2}])
-    assert several.found == ""
+    assert several.description == ""
 
 
 def test_summaries_are_refused() -> None:
@@ -548,7 +548,7 @@ def test_a_vote_is_a_rollout_of_one_evaluation() -> None:
             "extra": '{"confidence":0.5}',
         }
     ]
-    assert remarks == ["rows carry no step; they were taken as one evaluation, at step 0."]
+    assert remarks == ["rows carry no step; they were read as one evaluation, at step 0."]
 
 
 def test_prompts_name_problems_and_answers_are_read() -> None:
@@ -629,10 +629,7 @@ def test_a_mean_entropy_is_kept_and_not_taken_for_tokens() -> None:
 
 def test_several_models_are_told_and_several_runs_refused() -> None:
     _, remarks = rollout_table([{**VOTE, "model": "a"}, {**VOTE, "model": "b"}])
-    assert (
-        remarks[-1]
-        == "samples of several models stand side by side ('model': a, b, ...): they are no draws from one policy."
-    )
+    assert remarks[-1] == "the rows hold samples of several models ('model': a, b, ...), not of one policy."
     with pytest.raises(UnknownFormatError, match="several runs"):
         rollout_table([{**VOTE, "step": 1, "run_id": "a"}, {**VOTE, "step": 1, "run_id": "b"}])
 

@@ -79,25 +79,25 @@ def test_a_quote_without_end_costs_one_line(tmp_path: Path) -> None:
         (4, {"step": "3", "note": "fine"}),
         (5, {"step": "4", "note": "fine"}),
     ]
-    assert remarks(path) == [("a quote is opened and never closed; the line was read as it stands.", 3)]
+    assert remarks(path) == [("a quote is opened and never closed; the line was read as it is.", 3)]
 
 
 def test_a_quote_over_the_longest_record_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_RECORD", 40)
+    monkeypatch.setattr(module, "MAX_RECORD_LENGTH", 40)
     path = write(tmp_path, 'a,b\n1,"open\n' + "2,x\n" * 30 + '3,"y"\n')
     assert [row["a"] for _, row in rows(path)] == ["1", *["2"] * 30, "3"]
 
 
 def test_batches_are_bounded_in_rows_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "a,b\n" + "1,2\n" * 20)
-    monkeypatch.setattr(module, "BATCH", 8)
+    monkeypatch.setattr(module, "MAX_BATCH_ROWS", 8)
     assert [len(batch) for batch in csv_rows(path) if not isinstance(batch, Remark)] == [8, 8, 4]
-    monkeypatch.setattr(module, "BATCH_SIZE", 10)
+    monkeypatch.setattr(module, "MAX_BATCH_CHARACTERS", 10)
     assert [len(batch) for batch in csv_rows(path) if not isinstance(batch, Remark)] == [5, 5, 5, 5, 0]
 
 
 def test_repairs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_RECORD", 10)
+    monkeypatch.setattr(module, "MAX_RECORD_LENGTH", 10)
     path = write(tmp_path, "a,b\n" + ('"open,x\n' + "1,2\n" * 9) * 40)
     problem, row = remarks(path)[-1]
     assert problem == "too many quotes are never closed; the rest was not read."
@@ -195,7 +195,7 @@ def test_a_row_longer_than_what_is_seen_shows_its_keys() -> None:
 
 
 def test_parquet_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BATCH", 3)
+    monkeypatch.setattr(module, "MAX_BATCH_ROWS", 3)
     path = parquet(tmp_path / "t.parquet", [{"n": n, "text": str(n)} for n in range(10)], row_group_size=4)
     batches = [batch for batch in read_rows(path, "Parquet") if not isinstance(batch, Remark)]
     assert max(map(len, batches)) <= 3
@@ -238,7 +238,7 @@ def test_a_cut_or_huge_json_list_is_refused(tmp_path: Path, monkeypatch: pytest.
     path.write_text(json.dumps(ROWS)[:-5], encoding="utf-8")
     with pytest.raises(BrokenFileError, match="not a whole JSON list"):
         read(path, "JSON")
-    monkeypatch.setattr(module, "LONGEST", 10)
+    monkeypatch.setattr(module, "MAX_ROW_BYTES", 10)
     with pytest.raises(BrokenFileError, match="a JSON list is read up to"):
         read(path, "JSON")
 

@@ -15,10 +15,9 @@ from breadth.base.errors import StrategyError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.records import Candidate, Sampling
-from breadth.runtime.dialect import ServerIdentity
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH, ServerIdentity
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 
 def fields(*changes: Change) -> dict[str, Any]:
@@ -88,7 +87,7 @@ def drawn(url: str, *draws: SampleRequest, dialect: LlamaCppDialect | None = Non
 def server_reply(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = Request(url + path, data, {"content-type": "application/json"})
-    with urlopen(request, timeout=60) as reply:  # noqa: S310 - our own server
+    with urlopen(request, timeout=60) as reply:
         return json.load(reply)
 
 

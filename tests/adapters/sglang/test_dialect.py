@@ -10,9 +10,8 @@ from breadth.adapters.sglang.dialect import SETTINGS, SglangDialect
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.records import Sampling
-from breadth.runtime.dialect import ServerIdentity
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH, ServerIdentity
 from breadth.runtime.sampler import SampleRequest
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 
 def test_request_and_flags() -> None:

@@ -13,9 +13,9 @@ from breadth.adapters.trl.config import (
     REMOVED_SETTINGS,
     SETTINGS,
     SIMILAR_NAMES,
-    TRL_MARKERS,
     TRL_DEFAULTS,
     TRL_FIELDS,
+    TRL_MARKERS,
 )
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.trainer_config import TrainerConfig

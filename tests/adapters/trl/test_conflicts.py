@@ -111,7 +111,7 @@ def test_the_reference_policy_needs_the_same_coefficient() -> None:
 
 def test_an_optimizer_step_may_not_span_generations() -> None:
     assert "multiple of gradient_accumulation_steps" in refused(LOSS, gradient_accumulation_steps=3)
-    assert "hold some rollouts twice" in refused(LOSS, gradient_accumulation_steps=4, num_iterations=2)
+    assert "contain some rollouts twice" in refused(LOSS, gradient_accumulation_steps=4, num_iterations=2)
     check_arguments(arguments(steps_per_generation=4, num_iterations=2), LOSS)
 
 

@@ -120,7 +120,7 @@ def test_a_folder_in_place_of_the_file_and_an_oversized_one_are_refused(
     (tmp_path / "trainer_state.json").mkdir()
     with pytest.raises(BrokenFileError, match="cannot be read"):
         load_history(tmp_path / "trainer_state.json")
-    monkeypatch.setattr(history, "LARGEST", 10)
+    monkeypatch.setattr(history, "MAX_DOCUMENT_BYTES", 10)
     with pytest.raises(BrokenFileError, match="TensorBoard"):
         load_history(write(tmp_path / "big.json", [log_row(1)]))
 
@@ -210,7 +210,7 @@ def test_saved_arguments_are_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("{", "is not JSON"), ("[1]", "holds no settings"), ('{"a":' * 200 + "1" + "}" * 200, "holds no settings")],
+    [("{", "is not JSON"), ("[1]", "contains no settings"), ('{"a":' * 200 + "1" + "}" * 200, "contains no settings")],
 )
 def test_broken_arguments_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / ARGUMENTS_FILE).write_text(text)

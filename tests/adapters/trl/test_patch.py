@@ -142,7 +142,7 @@ def test_an_objective_of_ours_says_what_must_go() -> None:
     assert lines == (
         "from breadth import BreadthGRPOTrainer",
         "trainer = BreadthGRPOTrainer(..., objective='kl_cov')  # instead of GRPOTrainer",
-        "# take loss_type, epsilon_high, beta out of GRPOConfig: the objective has its own",
+        "# take loss_type, epsilon_high, beta out of GRPOConfig: the objective sets them",
     )
 
 

@@ -11,12 +11,12 @@ from breadth.adapters.configs import flatten_table, read_table
 from breadth.adapters.verl.config import (
     COVARIANCE_LOSSES,
     DUAL_CLIP_LOSSES,
-    GROUP_ESTIMATORS,
     REWARD_MANAGERS,
     SETTINGS,
     VERL_CLIPPED_LOSSES,
     VERL_DEFAULTS,
     VERL_FIELDS,
+    VERL_GROUP_ESTIMATORS,
 )
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.trainer_config import TrainerConfig
@@ -68,7 +68,7 @@ def test_which_losses_clip_is_what_verl_s_source_reads() -> None:
 def test_the_estimators_are_verl_s() -> None:
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
-    assert {str(getattr(name, "value", name)) for name in ADV_ESTIMATOR_REGISTRY} >= GROUP_ESTIMATORS
+    assert {str(getattr(name, "value", name)) for name in ADV_ESTIMATOR_REGISTRY} >= VERL_GROUP_ESTIMATORS
 
 
 ACTOR = "actor_rollout_ref.actor"

@@ -11,9 +11,8 @@ from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.halting import Loop
 from breadth.inference.records import Sampling
-from breadth.runtime.dialect import ServerIdentity
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH, ServerIdentity
 from breadth.runtime.sampler import SampleRequest
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 
 def patch(*changes: Change) -> tuple[str, ...]:

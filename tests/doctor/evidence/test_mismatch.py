@@ -118,10 +118,10 @@ def test_the_samplers_log_probabilities_do_where_there_are_no_others(make: Any) 
 
 
 @pytest.mark.parametrize(
-    ("change", "knobs", "said"),
+    ("change", "config", "said"),
     [
         ({}, TrainerConfig(), ""),
-        ({}, TrainerConfig(dynamic_sampling=True), "drawn anew"),
+        ({}, TrainerConfig(dynamic_sampling=True), "were resampled"),
         ({"reward": [0.0, 1.0] * 200}, TrainerConfig(), "no group has equal rewards"),
         ({"reward": [0.0, 1.0] * 200}, TrainerConfig(dynamic_sampling=False), ""),
         ({"reward": [None] * 400}, TrainerConfig(), "no group has equal rewards"),
@@ -130,9 +130,9 @@ def test_the_samplers_log_probabilities_do_where_there_are_no_others(make: Any) 
     ],
 )
 def test_rollouts_chosen_by_their_outcome_are_noticed(
-    make: Any, change: dict[str, Any], knobs: TrainerConfig, said: str
+    make: Any, change: dict[str, Any], config: TrainerConfig, said: str
 ) -> None:
-    evidence, window = of(make, drawn(P) | change, knobs=knobs)
+    evidence, window = of(make, drawn(P) | change, config=config)
     found = selection_bias(evidence, evidence.run, window)
     assert said in found
     assert bool(found) == bool(said)
@@ -200,13 +200,13 @@ def test_growth_is_read_from_factors(make: Any) -> None:
 
 
 def test_temperatures_are_told_only_where_both_are_recorded(make: Any) -> None:
-    assert recorded_temperatures(make(reward=[1.0], knobs=TrainerConfig(temperature=0.7))) == (1.0, 0.7)
+    assert recorded_temperatures(make(reward=[1.0], config=TrainerConfig(temperature=0.7))) == (1.0, 0.7)
     assert recorded_temperatures(make(reward=[1.0])) is None
     assert (
         recorded_temperatures(
             make(
                 reward=[1.0],
-                knobs=TrainerConfig(temperature=0.7),
+                config=TrainerConfig(temperature=0.7),
                 kind=EntropyKind("exact", None, "token-mean", "response"),
             )
         )
@@ -262,7 +262,7 @@ def test_a_metric_in_a_known_unit_weighs_by_the_score_and_by_weights(
         mismatch=around(0.1 + 0 * T, 0.002),
         entropy=around(0.5 + 0 * T, 0.005, 1),
         reward=around(0.6 - 0.4 * T * falls, 0.01, 2),
-        knobs=TrainerConfig(correct_mismatch=corrected),
+        config=TrainerConfig(correct_mismatch=corrected),
     )
     found = prove_by_metric(named(evidence, "vllm_kl"), 0.05, 4.0)
     assert isinstance(found, Proof)

@@ -193,7 +193,7 @@ def test_what_is_missing_is_named_with_the_setting_that_brings_it(make: Any) -> 
     bare = missing_rollouts(make(reward=[0.1] * 20), "overconfidence")
     assert bare.missing == "rollouts were not recorded"
     assert bare.switch_on == "GRPOConfig(log_completions=True)"
-    assert "one step only" in missing_rollouts(make(rollouts={1: rows(2)}), "overconfidence").missing
+    assert "only one step" in missing_rollouts(make(rollouts={1: rows(2)}), "overconfidence").missing
     there = missing_rollouts(make(rollouts={1: rows(2), 2: rows(2)}), "overconfidence", "answer", "answer")
     assert there.missing == "rollouts at the start or the end have no answer"
     assert "log_extra('answer'" in there.switch_on

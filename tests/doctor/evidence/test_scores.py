@@ -111,7 +111,7 @@ def test_what_counts_as_training(make: Any, tmp_path: Any) -> None:
 def test_a_rise_that_matters_is_excluded_or_not(make: Any, around: Any) -> None:
     t = np.linspace(0, 1, 80)
     level, up, hidden = (
-        make(reward=values).late("reward")
+        make(reward=values).late_trend("reward")
         for values in (around(0.5 + 0 * t, 0.01), around(0.5 + t, 0.01), around(0.1 + 0 * t, 0.4))
     )
     assert level is not None
@@ -120,7 +120,7 @@ def test_a_rise_that_matters_is_excluded_or_not(make: Any, around: Any) -> None:
     assert excludes_rise(level)
     assert not excludes_rise(up)
     assert not excludes_rise(hidden)
-    assert make(reward=E).late("reward") is None  # six points in the second half
+    assert make(reward=E).late_trend("reward") is None  # six points in the second half
 
 
 def test_components_are_those_of_the_reward(make: Any) -> None:
@@ -220,7 +220,7 @@ def test_grades_are_a_part_unless_the_reward_is_nothing_else(make: Any) -> None:
     }
     series = np.arange(1.0, 13.0) + 0.75
     (part,) = reward_parts(make(reward=series, rollouts=rows))
-    assert part.name == "the share of right rollouts"
+    assert part.name == "the share of correct rollouts"
     assert part.means_correct
     assert part.weight == pytest.approx(0.5)
     assert part.share == pytest.approx(0)

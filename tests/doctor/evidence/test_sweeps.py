@@ -97,7 +97,7 @@ def test_plain_draws_of_a_sweep(tmp_path: Path) -> None:
     assert isinstance(found, PlainSamples)
     assert (found.num_questions, found.num_samples, found.widths, found.labelled) == (12, 3, (1, 2), True)
     assert found.unread_share == pytest.approx(6 / 36)
-    assert found.where == "12 questions x 3 plain draws"
+    assert found.where == "12 questions x 3 plain samples"
     assert found.confidences[0, 0] == 2.5
     np.testing.assert_array_equal(found.scores[:2], [[1, 1, 0], [0, 0, 1]])
     # 0, 0, 1: one draw is right in 2 of 3; of the three pairs one is 0, 0 and two are a tie. All three: right.
@@ -235,14 +235,14 @@ def test_extras_are_read() -> None:
 @pytest.mark.parametrize(
     ("strategy", "paid", "name"),
     [
-        (Single(), Spending(), "one plain draw"),
+        (Single(), Spending(), "one plain sample"),
         (Vote(8), Spending(8), "a vote of 8"),
         (ConfidenceVote(16), Spending(16), "a vote of 16"),
         (AdaptiveVote(40), Spending(40, early=True), "a vote of up to 40 that stops early"),
-        (AdaptiveVote(1), Spending(1), "one plain draw"),
+        (AdaptiveVote(1), Spending(1), "one plain sample"),
         (OnlineConfidenceVote(most=64), Spending(64, early=True), "a vote of up to 64 that stops early"),
         (ParallelThinking(tokens=1000), Spending(5), "a vote of 5"),  # 1,000 tokens at 200 a draw
-        (ParallelThinking(tokens=100), Spending(1), "one plain draw"),
+        (ParallelThinking(tokens=100), Spending(1), "one plain sample"),
         (ParallelThinking(tokens=10_000, most=7), Spending(7), "a vote of 7"),
         (BudgetForcing(cues=0, minimum=512, maximum=1024), Spending(budget=1024), "1,024 thinking tokens"),
         (BudgetForcing(cues=0, minimum=512), Spending(budget=512), "512 thinking tokens"),
@@ -331,7 +331,7 @@ def test_a_vote_by_confidence_that_stops_early_counts_as_a_plain_one() -> None:
     ("strategy", "missing", "switch"),
     [
         (BestOfN(8), "the policy in use (best-of-n) is neither", ""),
-        (Vote(12), "draws up to 12; of every question 8 comparable samples", "--widths 1,4,8,12"),
+        (Vote(12), "draws up to 12; each question has 8 comparable samples", "--widths 1,4,8,12"),
         (
             BudgetForcing(cues=0, minimum=64, maximum=64),
             "forces 64 thinking tokens; budgets measured: none",

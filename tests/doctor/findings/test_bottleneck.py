@@ -47,8 +47,8 @@ def test_a_policy_that_leaves_votes_undone_limits(swept: Any) -> None:
     # One draw scores 62.5 %, a vote of eight everything: nothing is out of reach, and the policy misses 37.5 points.
     assert (
         found.headline
-        == "The inference policy limits: 0% of the questions are out of reach of 8 draws, and the best policy measured"
-        " gains 37.5 points on the policy in use (one plain draw)."
+        == "The inference policy limits the score: 0% of the questions are out of reach of 8 samples, and the best policy measured"
+        " gains 37.5 points on the policy in use (one plain sample)."
     )
     assert [one.changes for one in found.prescriptions] == [(Change("votes", 8),)]
 
@@ -57,10 +57,10 @@ def test_what_no_draw_gets_right_is_for_training(swept: Any) -> None:
     found = FINDING.check(swept(SAME, policy=Policy(strategy=Vote(8))))
     assert isinstance(found, Finding)
     assert found.headline.startswith(
-        "Training limits: 40% of the questions are out of reach of 8 draws, and the best policy measured gains 0.0"
+        "Training limits the score: 40% of the questions are out of reach of 8 samples, and the best policy measured gains 0.0"
     )
     # Every question is always or never right: both fits foretell the same 40 % for 80 draws, so it stays training's.
-    assert values(found)["out of reach of 80 draws, foretold"] == pytest.approx(0.4, abs=0.001)
+    assert values(found)["out of reach of 80 samples, extrapolated"] == pytest.approx(0.4, abs=0.001)
     assert found.confidence == "strong"
     assert found.prescriptions[0].action.startswith("Train for breadth")
 
@@ -70,7 +70,7 @@ def test_right_draws_that_are_outvoted_want_a_judge(swept: Any) -> None:
     # right.
     found = FINDING.check(swept(np.tile([0, 0, 0, 1, 1, 1, 1, 1], (60, 1)), policy=ONE))
     assert isinstance(found, Finding)
-    assert found.headline.startswith("Choosing among the draws limits")
+    assert found.headline.startswith("Choosing among the samples limits the score")
     assert "best-of-n" in found.prescriptions[0].action
 
 
@@ -92,7 +92,7 @@ def test_where_nothing_leads_nothing_is_said_to_limit(swept: Any) -> None:
     table[:8], table[8:16, 1:] = 1, 1
     found = FINDING.check(swept(table, policy=ONE))
     assert isinstance(found, Finding)
-    assert found.headline.startswith("No loop is shown to limit more than the other: 13%")
+    assert found.headline.startswith("Neither loop is shown to limit the score more: 13%")
     assert found.confidence == "likely"
 
 
@@ -100,14 +100,14 @@ def test_a_policy_that_was_not_measured_leaves_one_draw_to_compare_with(swept: A
     for policy in (None, Policy(strategy=BestOfN(8)), Policy(strategy=Vote(64))):
         found = FINDING.check(swept(FIVE_OF_EIGHT, policy=policy))
         assert isinstance(found, Finding)
-        assert found.headline.endswith("gains 37.5 points on one plain draw.")
+        assert found.headline.endswith("gains 37.5 points on one plain sample.")
 
 
 @pytest.mark.parametrize(
     ("table", "options", "said"),
     [
-        (SAME, {"labelled": False}, "right answers are not known"),
-        (SAME[:, :1], {}, "one draw of a question"),
+        (SAME, {"labelled": False}, "correct answers are not known"),
+        (SAME[:, :1], {}, "one sample per question"),
         (SAME[:6], {}, "6 questions"),
     ],
 )

@@ -31,7 +31,7 @@ def test_verl_left_at_one_response_a_prompt() -> None:
     assert found.confidence == "certain"
     assert (
         found.headline
-        == "1 contradiction stands in the settings: algorithm.adv_estimator=grpo; group left at its default."
+        == "1 contradiction is in the settings: algorithm.adv_estimator=grpo; group left at its default."
     )
     assert VERL.patch(found.prescriptions[0].changes, VERL.translate({})) == ("actor_rollout_ref.rollout.n=8",)
 
@@ -45,11 +45,11 @@ def test_several_are_listed_the_gravest_first() -> None:
     assert found.severity is Severity.WARNING
     assert (
         found.headline
-        == "3 contradictions stand in the settings: epsilon=0.28; epsilon_high=0.2; loss_type='dr_grpo'; top_p=0.9."
+        == "3 contradictions are in the settings: epsilon=0.28; epsilon_high=0.2; loss_type='dr_grpo'; top_p=0.9."
     )
     assert [one.action for one in found.prescriptions] == [
-        "Exchange the two: 0.2 below, 0.28 above",
-        "Draw rollouts from the whole distribution",
+        "Swap the two: 0.2 below, 0.28 above",
+        "Sample rollouts from the full distribution",
     ]
     patch = TRL.patch(found.prescriptions[0].changes, TRL.translate({}))
     assert patch == ("GRPOConfig(epsilon=0.2, epsilon_high=0.28)",)

@@ -101,10 +101,10 @@ def test_texts_of_one_problem_are_not_taken_for_many(make: Any) -> None:
 def test_rewarded_shortcuts_are_named_as_the_cost(make: Any) -> None:
     now = rows(100, kind=skipping, correct=[place < 60 for place in range(200)])
     start = rows(0, correct=[True] * 200)
-    found = FINDING.check(run(make, start, now, knobs=TrainerConfig(mask_truncated=False)))
+    found = FINDING.check(run(make, start, now, config=TrainerConfig(mask_truncated=False)))
     assert isinstance(found, Finding)
     assert found.cost.startswith(
-        "50% of what is drawn now is no reasoning to learn from, and 60% of that was right all the same"
+        "50% of the rollouts now hold no reasoning to learn from, and 60% of those are correct all the same"
     )
     assert found.evidence[-1].value.value == pytest.approx(0.6)  # type: ignore[union-attr]
     assert [one.action.partition(",")[0] for one in found.prescriptions[:2]] == [
@@ -115,7 +115,7 @@ def test_rewarded_shortcuts_are_named_as_the_cost(make: Any) -> None:
 
 def test_loops_are_met_with_the_mask_unless_it_is_on(make: Any) -> None:
     for masked in (True, False):
-        found = FINDING.check(run(make, rows(0), rows(100), knobs=TrainerConfig(mask_truncated=masked)))
+        found = FINDING.check(run(make, rows(0), rows(100), config=TrainerConfig(mask_truncated=masked)))
         assert isinstance(found, Finding)
         assert any("cut out of the loss" in one.action for one in found.prescriptions) is not masked
 

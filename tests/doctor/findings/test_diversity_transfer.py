@@ -82,7 +82,7 @@ def test_a_loss_that_paid_is_a_note(make: Any) -> None:
     found = FINDING.check(run(make, start, now))
     assert isinstance(found, Finding)
     assert found.severity is Severity.NOTE
-    assert found.cost == "Meanwhile pass@8 moved by +0.4."
+    assert found.cost == "Over the same steps pass@8 changed by +0.4."
 
 
 def test_answers_that_cannot_be_read_are_no_lost_answers(make: Any) -> None:
@@ -104,7 +104,7 @@ def test_what_is_missing_is_said(make: Any) -> None:
     assert isinstance(bare, CannotTell)
     solved = FINDING.check(run(make, rows(spread(6, problems=4)), rows(spread(1, problems=4))))
     assert isinstance(solved, CannotTell)
-    assert solved.missing.startswith("4 problems were asked at both ends and solved at neither")
+    assert solved.missing.startswith("4 problems occur at both ends and are solved at neither")
     others = rows(spread(1))
     others["problem"] = [f"q{name}" for name in others["problem"]]
     apart = FINDING.check(run(make, rows(spread(6)), others))

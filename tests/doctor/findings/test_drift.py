@@ -67,9 +67,9 @@ def test_what_the_pace_explains_is_worked_out(make: Any) -> None:
     # The last eighth (12 points, steps 89 to 100) has its median at step 94.5; the pace explains (0.945)^2 there.
     assert found.evidence[2].value == pytest.approx(0.945**2, rel=1e-6)
     assert found.evidence[1].value.value == pytest.approx(9 * 0.945**2, rel=1e-3)  # type: ignore[union-attr]
-    assert found.headline.startswith("The divergence from the reference policy has grown to 8 nats a token, 9 times")
+    assert found.headline.startswith("The divergence from the reference policy has grown to 8 nats per token, 9 times")
     # Twice 0.893 is 1.786; 9 (t / 100)^2 is above that from step 45 on, so from the jump on.
-    assert found.cost == "It has been beyond that since step 60."
+    assert found.cost == "It has exceeded that since step 60."
 
 
 def test_a_spike_that_is_over_is_none(make: Any) -> None:
@@ -88,17 +88,17 @@ def test_negative_estimates_are_no_crash(make: Any, around: Callable[..., Any]) 
 
 
 def test_a_penalty_larger_than_any_advantage_is_found_at_any_pace(make: Any) -> None:
-    found = FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=TrainerConfig(kl=0.1, learning_rate=3e-6)))
+    found = FINDING.check(make(kl_reference=30 * T, reward=FLAT, config=TrainerConfig(kl=0.1, learning_rate=3e-6)))
     assert isinstance(found, Finding)
     check_outcome(found, "drift")
-    assert "2.8 of penalty a token" in found.headline  # 0.1 x 30 x 0.94
-    assert FINDING.check(make(kl_reference=30 * T, reward=FLAT, knobs=TrainerConfig(kl=0.001))) is None
+    assert "2.8 of penalty per token" in found.headline  # 0.1 x 30 x 0.94
+    assert FINDING.check(make(kl_reference=30 * T, reward=FLAT, config=TrainerConfig(kl=0.001))) is None
 
 
 def test_prescriptions_fit_the_settings(make: Any) -> None:
     for price, wanted in ((0.01, 0.03), (0.0, 0.001)):
         found = FINDING.check(
-            make(kl_reference=spread(JUMPS), reward=FLAT, knobs=TrainerConfig(kl=price, learning_rate=3e-6))
+            make(kl_reference=spread(JUMPS), reward=FLAT, config=TrainerConfig(kl=price, learning_rate=3e-6))
         )
         assert isinstance(found, Finding)
         changes = {change.setting: change.value for one in found.prescriptions for change in one.changes}

@@ -68,7 +68,7 @@ def test_half_gone_while_no_rise_is_shown_is_a_warning_and_without_a_score_a_not
     assert isinstance(told, Finding)
     assert isinstance(untold, Finding)
     assert told.severity is Severity.WARNING
-    assert told.headline.endswith("and no rise of the score over the second half is shown.")
+    assert told.headline.endswith("and the score shows no rise over the second half.")
     assert untold.severity is Severity.NOTE
 
 
@@ -146,15 +146,15 @@ def test_without_entropy_it_cannot_tell_and_says_what_to_set(make: Any) -> None:
 
 def test_what_cannot_act_comes_with_what_lets_it(make: Any, around: Callable[..., Any]) -> None:
     entropy = around(0.8 * 0.04**T, 0.01)
-    for knobs, first in (
+    for config, first in (
         (TrainerConfig(updates=1), "Hold entropy"),
         (TrainerConfig(updates=4), "Raise the upper clip"),
     ):
-        found = FINDING.check(make(entropy=entropy, knobs=knobs))
+        found = FINDING.check(make(entropy=entropy, config=config))
         assert isinstance(found, Finding)
         assert found.prescriptions[0].action.startswith(first)
         clip = next(one for one in found.prescriptions if "clip" in one.action)
-        assert ("updates" in {change.setting for change in clip.changes}) == (knobs.updates == 1)
+        assert ("updates" in {change.setting for change in clip.changes}) == (config.updates == 1)
 
 
 def test_a_sum_over_tokens_gets_no_target_in_nats_a_token(make: Any, around: Callable[..., Any]) -> None:

@@ -51,7 +51,7 @@ def test_without_entropy_it_cannot_tell(make: Any) -> None:
 
 
 def test_what_is_prescribed_fits_the_settings(make: Any, around: Callable[..., Any]) -> None:
-    knobs = TrainerConfig(
+    config = TrainerConfig(
         entropy_bonus=0.01,
         clip_low=0.2,
         clip_high=0.3,
@@ -61,7 +61,7 @@ def test_what_is_prescribed_fits_the_settings(make: Any, around: Callable[..., A
         learning_rate=3e-6,
     )
     found = FINDING.check(
-        make(entropy=around(0.5 * 5**T, 0.01), reward=FLAT, truncated=around(0.3 * T, 0.005), knobs=knobs)
+        make(entropy=around(0.5 * 5**T, 0.01), reward=FLAT, truncated=around(0.3 * T, 0.005), config=config)
     )
     assert isinstance(found, Finding)
     changes = [change for one in found.prescriptions for change in one.changes]
@@ -75,7 +75,7 @@ def test_what_is_prescribed_fits_the_settings(make: Any, around: Callable[..., A
     quiet = FINDING.check(
         make(
             entropy=around(0.5 * 5**T, 0.01),
-            knobs=TrainerConfig(entropy_bonus=0.0, clip_low=0.2, clip_high=0.2, engine="hf"),
+            config=TrainerConfig(entropy_bonus=0.0, clip_low=0.2, clip_high=0.2, engine="hf"),
         )
     )
     assert isinstance(quiet, Finding)

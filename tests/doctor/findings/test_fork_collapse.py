@@ -77,7 +77,7 @@ def test_the_mean_hides_it(make: Any) -> None:
     assert found.evidence[0].value.high < 0.5  # type: ignore[union-attr]
     assert found.evidence[1].value.low > 1.5  # type: ignore[union-attr]
     assert "while the others kept" in found.headline
-    assert found.cost == "100% of the entropy that was lost was lost at forks."
+    assert found.cost == "100% of the lost entropy was lost at forks."
 
 
 @pytest.mark.parametrize("length", [16, 160])

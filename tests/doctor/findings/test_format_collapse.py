@@ -81,7 +81,7 @@ def test_one_must_surely_have_taken_over_from_several(
     # exp(-(0.4 ln 0.4 + 0.35 ln 0.35 + 0.25 ln 0.25)) = 2.946234 effective formats.
     assert outcome.evidence[0].value.value == pytest.approx(2.946234)  # type: ignore[union-attr]
     assert outcome.evidence[1].value.value == pytest.approx(0.4)  # type: ignore[union-attr]
-    assert "written as prose now, of 2.9 formats at the start" in outcome.headline
+    assert "written as prose now, out of 2.9 formats at the start" in outcome.headline
 
 
 def test_it_weighs_where_coverage_or_the_reward_fell_with_it(make: Any, around: Callable[..., Any]) -> None:

@@ -61,7 +61,7 @@ def test_the_numbers_in_the_words(make: Any) -> None:
     assert isinstance(found, Finding)
     assert (
         found.headline
-        == "Completions have shrunk to 10% of their length at the start, 60 tokens in the place of 600, while the"
+        == "Completions have shrunk to 10% of their length at the start, 60 tokens instead of 600, while the"
         " reward rises."
     )
     # From 600 the mean with a memory of ten steps is 60 + 540 x 0.9^k after k short steps: below 300 for the first time
@@ -89,7 +89,7 @@ def test_tokens_of_rollouts_stand_in_for_a_length_that_is_not_logged(make: Any) 
     few = {step: rows[step] for step in range(1, 5)}
     told = FINDING.check(make(rollouts=few))
     assert isinstance(told, CannotTell)
-    assert told.missing == "rollouts with a number of tokens are there at 4 steps; 8 are needed"
+    assert told.missing == "rollouts have token counts at 4 steps; 8 are needed"
 
 
 def test_what_is_missing_is_named_and_a_configuration_alone_is_not_asked(make: Any) -> None:

@@ -34,10 +34,10 @@ def test_thinking_past_its_budget_is_counted(swept: Any) -> None:
     assert (found.severity, found.confidence) == (Severity.WARNING, "certain")
     assert (
         found.headline
-        == "5 of 100 samples are longer than the server was asked to write: thinking 328 tokens, 128 allowed."
+        == "5 of 100 samples are longer than the request allowed: thinking 328 tokens, 128 allowed."
     )
     assert found.evidence[0].value.value == pytest.approx(0.05)  # type: ignore[union-attr]
-    assert found.cost.startswith("1,000 tokens were written that nobody asked for")
+    assert found.cost.startswith("1,000 tokens were written over the caps")
     changes = [change for one in found.prescriptions for change in one.changes]
     assert changes == [Change("thinking_budget", 128), Change("max_tokens", 228)]
 
@@ -65,7 +65,7 @@ def test_completions_past_the_length_cap_are_counted(swept: Any, recorded: Any) 
         assert isinstance(found, Finding)
         assert (
             found.headline
-            == "80 of 80 samples are longer than the server was asked to write: the completion 600 tokens, 512 allowed."
+            == "80 of 80 samples are longer than the request allowed: the completion 600 tokens, 512 allowed."
         )
 
 

@@ -74,7 +74,7 @@ def test_few_texts_do_not_tell(make: Any) -> None:
     # By Wilson 34 of 34 prove 34 / (34 + 1.96^2) = 89.8 %, 35 of 35 prove 90.1 %.
     found = FINDING.check(Evidence("data", data=data(prose=34)))
     assert isinstance(found, CannotTell)
-    assert "35 would tell" in found.missing
+    assert "35 are needed" in found.missing
     assert isinstance(FINDING.check(Evidence("data", data=data(prose=35))), Finding)
 
 
@@ -93,7 +93,7 @@ def test_rollouts_that_became_like_the_data_make_it_a_warning(make: Any) -> None
     assert isinstance(found, Finding)
     check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
-    assert found.headline.endswith("and so are the rollouts by now.")
+    assert found.headline.endswith("and so are the rollouts now.")
     assert found.evidence[-1].value.value == 1.0  # type: ignore[union-attr]
     for evidence in (
         replace(collapsed, data=data(numbered=100)),

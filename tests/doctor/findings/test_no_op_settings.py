@@ -34,8 +34,8 @@ def test_clip_higher_on_policy_is_a_warning_with_the_setting_that_lets_it_act() 
     check_outcome(found, NAME)
     assert found.severity is Severity.WARNING
     assert found.confidence == "certain"
-    assert found.headline == "1 setting does nothing here: epsilon_high=0.28."
-    assert [(fact.name, fact.value) for fact in found.evidence][-1] == ("updates a generation", 1.0)
+    assert found.headline == "1 setting has no effect here: epsilon_high=0.28."
+    assert [(fact.name, fact.value) for fact in found.evidence][-1] == ("updates per generation", 1.0)
     assert TRL.patch(found.prescriptions[0].changes, trl(gradient_accumulation_steps=8).config) == (
         "GRPOConfig(steps_per_generation=32)",
     )
@@ -55,7 +55,7 @@ def test_a_left_over_is_a_note() -> None:
     check_outcome(found, NAME)
     assert found.severity is Severity.NOTE
     assert [one.action for one in found.prescriptions] == [
-        "Take out what does nothing, or switch on what it is meant for"
+        "Remove settings without effect, or turn on what they need"
     ]
     relied = FINDING.check(Evidence("config", config=VERL.translate({f"{actor}.kl_loss_coef": 0.001}), dialect=VERL))
     assert isinstance(relied, Finding)
@@ -70,17 +70,17 @@ def test_several_settings_are_one_finding() -> None:
     found = FINDING.check(trl(epsilon_high=0.28, delta=3.0, entropy_target=0.4, top_entropy_quantile=1.0))
     assert isinstance(found, Finding)
     check_outcome(found, NAME)
-    assert found.headline.startswith("4 settings do nothing here: epsilon_high=0.28; entropy_target=0.4; ")
+    assert found.headline.startswith("4 settings have no effect here: epsilon_high=0.28; entropy_target=0.4; ")
     assert found.headline.endswith(" and 1 more.")
     assert len({one.action for one in found.prescriptions}) == len(found.prescriptions)
 
 
 def test_what_it_cost_is_told_of_a_run(make: Any) -> None:
     found = FINDING.check(
-        make(reward=np.linspace(0, 1, 30), knobs=TRL.translate({"num_generations": 8, "epsilon_high": 0.28}))
+        make(reward=np.linspace(0, 1, 30), config=TRL.translate({"num_generations": 8, "epsilon_high": 0.28}))
     )
     assert isinstance(found, Finding)
-    assert found.cost == "Nothing of it was done in the 30 steps so far."
+    assert found.cost == "None of them had any effect in the 30 steps so far."
 
 
 def test_what_was_seen_of_a_server_is_strong_not_certain() -> None:
@@ -103,8 +103,8 @@ def test_a_run_without_settings_says_what_is_missing(make: Any) -> None:
     found = FINDING.check(make(reward=np.ones(20)))
     assert isinstance(found, CannotTell)
     check_outcome(found, NAME)
-    assert found.switch_on == "the trainer's configuration file, named beside the log"
-    assert FINDING.check(make(reward=np.ones(20), knobs=TRL.translate({"num_generations": 4}))) is None
+    assert found.switch_on == "the trainer's configuration file, named next to the log"
+    assert FINDING.check(make(reward=np.ones(20), config=TRL.translate({"num_generations": 4}))) is None
     assert FINDING.check(make(rollouts={1: {"reward": [1.0], "problem": ["a"]}})) is None
     assert FINDING.check(Evidence("nothing")) is None
 
@@ -112,6 +112,6 @@ def test_a_run_without_settings_says_what_is_missing(make: Any) -> None:
 def test_clip_higher_without_the_number_of_updates_cannot_be_told() -> None:
     found = FINDING.check(trl(epsilon_high=0.28, gradient_accumulation_steps={"expr": "args.accum"}))
     assert isinstance(found, CannotTell)
-    assert found.missing == "how many updates a generation gets: epsilon_high=0.28 acts from two on"
+    assert found.missing == "the number of updates per generation is not known: epsilon_high=0.28 has an effect from two on"
     assert found.switch_on == "now gradient_accumulation_steps=args.accum"
     assert FINDING.check(Evidence("config", config=TrainerConfig(clip_high=0.28))) is None

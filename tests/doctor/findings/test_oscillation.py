@@ -54,9 +54,9 @@ def test_right_answers_given_up_are_found(swept: Any) -> None:
     check_outcome(found, "oscillation")
     assert found.severity is Severity.WARNING
     # Ten questions of forty, two traces each, begin right and end wrong: 20 lost, 20 / 80 = 25 points.
-    assert found.headline == "Right answers are given up 20 times and found 0 times inside traces (as it comes)."
+    assert found.headline == "Correct answers are given up 20 times and gained 0 times inside traces (as it comes)."
     assert found.evidence[0].value.value == pytest.approx(0.25)  # type: ignore[union-attr]
-    assert found.cost == "The first answer that a trace states scores 25.0 points more than the one it ends with."
+    assert found.cost == "The first stated answer scores 25.0 points more than the last."
 
 
 @pytest.mark.parametrize(("wrong", "said"), [(8, True), (7, False)])
@@ -118,7 +118,7 @@ def test_a_recorded_run_is_followed_too(recorded: Any) -> None:
     table = last_wrong(12)
     found = FINDING.check(recorded(table, VOTE, texts=traces(RIGHT, table)))
     assert isinstance(found, Finding)
-    assert "recorded draws" in found.headline
+    assert "recorded samples" in found.headline
 
 
 def test_without_right_answers_nothing_is_lost(swept: Any) -> None:

@@ -36,7 +36,7 @@ def test_a_vote_on_draws_that_all_agree_pays_seven_eighths_for_nothing(swept: An
     assert found.severity is Severity.WARNING
     assert (
         found.headline
-        == "The policy in use, a vote of 8, writes 800 tokens a question; one plain draw loses less than 5 points with"
+        == "The policy in use, a vote of 8, writes 800 tokens per question; one plain sample loses less than 5 points with"
         " 100."
     )
     assert found.evidence[2].value == pytest.approx(7 / 8)
@@ -47,7 +47,7 @@ def test_a_vote_that_loses_to_one_draw_is_found_too(swept: Any) -> None:
     # 3 of 8 right, 5 wrong in the same way: one draw scores 0.375, a vote of eight 0.
     found = FINDING.check(swept(np.tile([0, 0, 0, 1, 1, 1, 1, 1], (40, 1)), policy=Policy(strategy=Vote(8))))
     assert isinstance(found, Finding)
-    assert "one plain draw scores more with 100" in found.headline
+    assert "one plain sample scores more with 100" in found.headline
 
 
 def test_a_vote_that_gains_is_left_alone(swept: Any) -> None:
@@ -79,7 +79,7 @@ def test_without_a_policy_it_is_a_note_on_the_widest(swept: Any) -> None:
     found = FINDING.check(swept(SAME))
     assert isinstance(found, Finding)
     assert found.severity is Severity.NOTE
-    assert found.headline.startswith("The widest vote measured, a vote of 8")
+    assert found.headline.startswith("The widest measured vote, a vote of 8")
 
 
 def test_a_recorded_vote_is_judged_by_its_own_draws(recorded: Any) -> None:
@@ -97,7 +97,7 @@ def test_agreement_is_enough_where_right_answers_are_not_known(swept: Any) -> No
     ("policy", "questions", "said"),
     [
         (Policy(strategy=Vote(8)), 20, "20 questions leave open"),
-        (Policy(strategy=Vote(16)), 40, "draws up to 16; of every question 8"),
+        (Policy(strategy=Vote(16)), 40, "draws up to 16; each question has 8"),
         (Policy(strategy=BestOfN(8)), 40, "(best-of-n) is neither a vote"),
         (Policy(strategy=Vote(8), system="Be brief."), 40, "another system prompt"),
     ],

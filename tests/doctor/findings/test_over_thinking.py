@@ -44,10 +44,10 @@ def test_a_proven_fall_is_found_with_its_cost(swept: Any) -> None:
     assert found.severity is Severity.WARNING
     assert (
         found.headline
-        == "Thinking past the optimum harms: accuracy falls from 90% at 128 thinking tokens to 40% at 256."
+        == "Thinking past the optimum lowers the score: accuracy falls from 90% at 128 thinking tokens to 40% at 256."
     )
     # Forced arms write their budget and four tokens of answer: 260 - 132; 36/40 - 16/40.
-    assert found.cost == "128 tokens a question more than at the best budget, for 50.0 points less."
+    assert found.cost == "128 tokens per question more than at the best budget, for 50.0 points less."
     assert found.prescriptions[0].changes == (Change("thinking_budget", 128),)
 
 
@@ -81,7 +81,7 @@ def test_one_draw_as_it_comes_may_think_too_long_too(swept: Any) -> None:
     curve = {64: first_right(24), 128: first_right(36), 512: first_right(40)}
     found = FINDING.check(swept(PLAIN, curve, tokens=300, policy=Policy(strategy=Single())))
     assert isinstance(found, Finding)
-    assert found.headline.endswith("from 90% at 128 thinking tokens to 50% as it comes, with 300 tokens.")
+    assert found.headline.endswith("from 90% at 128 thinking tokens to 50% without a cap, with 300 tokens.")
     shorter = {64: first_right(10), 128: first_right(36)}
     assert (
         FINDING.check(swept(PLAIN, shorter, tokens=100, policy=Policy(strategy=Single()))) is None
@@ -92,7 +92,7 @@ def test_a_policy_that_draws_otherwise_says_nothing_about_the_sweep(swept: Any) 
     other = Policy(strategy=think(128).strategy, sampling=Sampling(temperature=1.0))
     found = FINDING.check(swept(PLAIN, CURVE, policy=other))
     assert isinstance(found, Finding)
-    assert found.headline.startswith("Thinking past the optimum harms")
+    assert found.headline.startswith("Thinking past the optimum lowers the score")
 
 
 def test_what_cannot_act_on_the_server_is_not_prescribed(swept: Any) -> None:
@@ -126,7 +126,7 @@ def test_what_is_missing_is_said(swept: Any, recorded: Any) -> None:
         (swept(PLAIN), "fewer than two thinking budgets"),
         (
             swept(PLAIN[:11], {64: first_right(5, 11), 128: first_right(2, 11)}),
-            "11 questions with samples are there; 12 are needed",
+            "11 questions have samples; 12 are needed",
         ),
         (recorded(PLAIN, Policy(strategy=Vote(4))), "thinking was not varied"),
     ):

@@ -53,7 +53,7 @@ def test_more_agreement_on_wrong_answers_is_a_note_while_coverage_holds(make: An
     assert found.evidence[1].value.value == pytest.approx(0.25)  # type: ignore[union-attr]
     assert found.evidence[0].value.value == 0.0  # type: ignore[union-attr]
     assert "On 25% of the problems 4 rollouts agree on one wrong answer, up from 0%" in found.headline
-    assert "100% are wrong now, 0% then" in found.cost
+    assert "100% are wrong now, 0% at the start" in found.cost
 
 
 def test_it_is_a_warning_where_fewer_problems_can_be_solved(make: Any) -> None:
@@ -129,6 +129,6 @@ def test_what_is_missing_is_said(make: Any) -> None:
 
 
 def test_groups_that_were_drawn_anew_do_not_tell(make: Any) -> None:
-    found = FINDING.check(run(make, rows((SPLIT, 60)), rows((SPLIT, 60)), knobs=TrainerConfig(dynamic_sampling=True)))
+    found = FINDING.check(run(make, rows((SPLIT, 60)), rows((SPLIT, 60)), config=TrainerConfig(dynamic_sampling=True)))
     assert isinstance(found, CannotTell)
-    assert "drawn anew" in found.missing
+    assert "resampled" in found.missing

@@ -47,7 +47,7 @@ def test_it_keeps_the_contract() -> None:
     [(0.0, Severity.CRITICAL), (0.01, Severity.CRITICAL), (0.05, Severity.WARNING), (0.15, None), (0.5, None)],
 )
 def test_the_score_bounds_the_share(make: Any, chance: float, severity: Severity | None) -> None:
-    found = FINDING.check(make(reward=drawn(chance + 0 * T), levels=(0.0, 1.0), knobs=TrainerConfig(group=8)))
+    found = FINDING.check(make(reward=drawn(chance + 0 * T), levels=(0.0, 1.0), config=TrainerConfig(group=8)))
     if severity is None:
         assert found is None
         return
@@ -59,25 +59,25 @@ def test_the_score_bounds_the_share(make: Any, chance: float, severity: Severity
 
 def test_a_bound_is_said_to_be_one_and_follows_the_levels(make: Any) -> None:
     # A reward of -1 or 3 with a mean of -0.9 is right in (-0.9 + 1) / 4 = 2.5 % of the cases; 0.975^8 = 81.7 %.
-    found = FINDING.check(make(reward=-0.9 + 0 * T, levels=(-1.0, 3.0), knobs=TrainerConfig(group=8)))
+    found = FINDING.check(make(reward=-0.9 + 0 * T, levels=(-1.0, 3.0), config=TrainerConfig(group=8)))
     assert isinstance(found, Finding)
-    assert found.headline == "At least 82% of the groups have no right answer, and the score does not rise."
+    assert found.headline == "At least 82% of the groups have no correct answer, and the score does not rise."
     assert (
-        found.cost == "Of late 4.5 rollouts were paid for nothing for each that could teach something."
+        found.cost == "In the second half 4.5 rollouts were wasted for each that could teach something."
     )  # 0.8167 / 0.1833
 
 
 @pytest.mark.parametrize("to", [0.04, 0.1, 0.4])
 def test_a_run_at_its_beginning_that_rises_is_left_alone(make: Any, to: float) -> None:
     for seed in range(5):
-        rising = make(reward=drawn(0.01 + (to - 0.01) * T, seed=seed), levels=(0.0, 1.0), knobs=TrainerConfig(group=8))
+        rising = make(reward=drawn(0.01 + (to - 0.01) * T, seed=seed), levels=(0.0, 1.0), config=TrainerConfig(group=8))
         assert not isinstance(FINDING.check(rising), Finding)
 
 
 def test_a_hint_of_a_rise_is_enough_to_hold_the_verdict_back(make: Any) -> None:
     outcomes = [
         FINDING.check(
-            make(reward=drawn(0.005 + 0.01 * T[:40], seed=seed), levels=(0.0, 1.0), knobs=TrainerConfig(group=8))
+            make(reward=drawn(0.005 + 0.01 * T[:40], seed=seed), levels=(0.0, 1.0), config=TrainerConfig(group=8))
         )
         for seed in range(8)
     ]
@@ -137,8 +137,8 @@ def test_a_few_easy_problems_keep_the_mean_up_and_most_groups_are_all_wrong_all_
 
 
 def test_dynamic_sampling_makes_the_score_say_nothing(make: Any) -> None:
-    knobs = TrainerConfig(group=8, dynamic_sampling=True)
-    found = FINDING.check(make(reward=drawn(0.01 + 0 * T), levels=(0.0, 1.0), knobs=knobs, trainer="verl"))
+    config = TrainerConfig(group=8, dynamic_sampling=True)
+    found = FINDING.check(make(reward=drawn(0.01 + 0 * T), levels=(0.0, 1.0), config=config, trainer="verl"))
     assert isinstance(found, CannotTell)
     check_outcome(found, "overly-hard")
     assert found.switch_on.startswith("trainer.rollout_data_dir=DIR")
@@ -171,14 +171,14 @@ def test_one_group_and_rollouts_drawn_once_prove_nothing(make: Any) -> None:
 
 
 def test_completions_that_are_cut_bring_the_cap_first(make: Any) -> None:
-    knobs = TrainerConfig(group=4, max_completion_length=512)
-    found = FINDING.check(make(reward=0 * T, truncated=0.6 + 0 * T, levels=(0.0, 1.0), knobs=knobs))
-    plain = FINDING.check(make(reward=0 * T, truncated=0.01 + 0 * T, levels=(0.0, 1.0), knobs=knobs))
+    config = TrainerConfig(group=4, max_completion_length=512)
+    found = FINDING.check(make(reward=0 * T, truncated=0.6 + 0 * T, levels=(0.0, 1.0), config=config))
+    plain = FINDING.check(make(reward=0 * T, truncated=0.01 + 0 * T, levels=(0.0, 1.0), config=config))
     assert isinstance(found, Finding)
     assert isinstance(plain, Finding)
     assert found.prescriptions[0].changes[0].value == 1024
-    assert plain.prescriptions[0].action.startswith("Leave out problems that the policy never solves")
-    assert any("8 rollouts of a prompt" in one.action for one in plain.prescriptions)
+    assert plain.prescriptions[0].action.startswith("Remove problems that the policy never solves")
+    assert any("8 rollouts per prompt" in one.action for one in plain.prescriptions)
 
 
 def outcomes(steps: Any, problems: Any, drawn: Any, right: Any) -> Outcomes:

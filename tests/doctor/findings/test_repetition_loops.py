@@ -77,7 +77,7 @@ def test_what_is_there_already_is_not_prescribed(recorded: Any) -> None:
     guarded = Policy(strategy=Vote(8), halt=Loop(), sampling=Sampling(temperature=0.2))
     found = FINDING.check(recorded(TABLE, guarded, texts=texts(2)))
     assert isinstance(found, Finding)
-    assert "recorded draws" in found.headline
+    assert "recorded samples" in found.headline
     assert [one.changes for one in found.prescriptions] == [(Change("temperature", 0.6),)]
 
 

@@ -72,7 +72,7 @@ def test_an_accuracy_in_other_units_must_be_level_by_itself(make: Any, around: C
 def test_noise_and_too_few_evaluations_cannot_tell(make: Any, around: Callable[..., Any]) -> None:
     noisy = FINDING.check(make(reward=around(RISING, 0.01), evals={"reward": around(0.3 + 0.1 * E, 0.3, 5)}))
     assert isinstance(noisy, CannotTell)
-    assert "hidden by noise" in noisy.missing
+    assert "noise hides" in noisy.missing
     few = FINDING.check(make(reward=around(RISING, 0.01), evals={"reward": [0.3, 0.3, 0.3]}))
     assert isinstance(few, CannotTell)
     assert few.missing == "the reward rises, and a held-out score is logged at 3 steps; 8 are needed"
@@ -120,13 +120,13 @@ def test_each_share_of_the_rise_is_shown(make: Any, around: Callable[..., Any]) 
     assert isinstance(found, Finding)
     assert (
         found.headline
-        == "The reward has risen by 0.3, 133% of it by format_reward; correctness_reward has stayed where it was (0.2"
+        == "The reward has risen by 0.3, 133% of it by format_reward; correctness_reward has stayed flat (0.2"
         " to 0.2)."
     )
     shares = {fact.name: fact.note for fact in found.evidence[1:]}
     assert "133% of the rise" in shares["change of format_reward"]
     assert "-33% of the rise" in shares["change of brevity"]
-    assert "0% of the rise, means right" in shares["change of correctness_reward"]
+    assert "0% of the rise, means correct" in shares["change of correctness_reward"]
     assert found.confidence == "strong"
 
 
@@ -141,7 +141,7 @@ def test_a_rise_that_no_logged_component_explains_cannot_be_told(make: Any, arou
     series = {"reward": around(RISING, 0.01), RIGHT: around(0.2 + 0 * T, 0.005, 1), FORM: around(0.9 + 0 * T, 0.005, 2)}
     found = FINDING.check(make(**series))
     assert isinstance(found, CannotTell)
-    assert "correctness_reward does not, nor does any other component that is logged" in found.missing
+    assert "correctness_reward does not, nor does any other logged component" in found.missing
 
 
 def test_an_accuracy_that_rises_on_held_out_problems_settles_it(make: Any, around: Callable[..., Any]) -> None:
@@ -167,7 +167,7 @@ def test_grades_of_rollouts_stand_in_for_a_component(make: Any, rises: float, fo
     assert isinstance(outcome, Finding) == found
     if isinstance(outcome, Finding):
         check_outcome(outcome, "reward-hacking")
-        assert "the share of right rollouts has" in outcome.headline
+        assert "the share of correct rollouts has" in outcome.headline
 
 
 def test_names_from_a_log_are_kept_printable(make: Any, around: Callable[..., Any]) -> None:

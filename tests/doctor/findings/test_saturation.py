@@ -97,7 +97,7 @@ def test_what_is_missing_is_named_and_the_rate_is_prescribed_where_it_is_known(m
     assert isinstance(found, CannotTell)
     assert found.missing == "reward is not logged"
     assert FINDING.check(Evidence("a configuration")) is None
-    told = FINDING.check(make(reward=SATURATES, entropy=KEPT, knobs=TrainerConfig(learning_rate=1e-6)))
+    told = FINDING.check(make(reward=SATURATES, entropy=KEPT, config=TrainerConfig(learning_rate=1e-6)))
     assert isinstance(told, Finding)
     assert [change.value for one in told.prescriptions for change in one.changes] == [2e-6]
 

@@ -59,12 +59,12 @@ def test_it_keeps_the_contract() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_tokens_of_the_policy_itself_are_no_finding(make: Any, seed: int) -> None:
-    assert FINDING.check(run(make, tokens(seed=seed), tokens(seed=100 + seed), knobs=SAME)) is None
+    assert FINDING.check(run(make, tokens(seed=seed), tokens(seed=100 + seed), config=SAME)) is None
 
 
 def test_hotter_and_colder_are_told_apart_with_what_to_do(make: Any) -> None:
-    hot = FINDING.check(run(make, tokens(), tokens(1.5), knobs=SAME))
-    cold = FINDING.check(run(make, tokens(), tokens(top_p=True), knobs=replace(SAME, top_p=0.9)))
+    hot = FINDING.check(run(make, tokens(), tokens(1.5), config=SAME))
+    cold = FINDING.check(run(make, tokens(), tokens(top_p=True), config=replace(SAME, top_p=0.9)))
     assert isinstance(hot, Finding)
     assert isinstance(cold, Finding)
     for found in (hot, cold):
@@ -85,9 +85,9 @@ def test_a_falling_score_makes_it_critical_and_weights_make_it_milder(make: Any,
     falling = around(0.6 - 0.4 * T, 0.02)
     rows = (tokens(), tokens(1.5))
     for given, severity in (
-        ({"reward": falling, "knobs": SAME}, Severity.CRITICAL),
-        ({"reward": falling, "knobs": replace(SAME, correct_mismatch=True)}, Severity.WARNING),
-        ({"knobs": replace(SAME, correct_mismatch=True)}, Severity.NOTE),
+        ({"reward": falling, "config": SAME}, Severity.CRITICAL),
+        ({"reward": falling, "config": replace(SAME, correct_mismatch=True)}, Severity.WARNING),
+        ({"config": replace(SAME, correct_mismatch=True)}, Severity.NOTE),
     ):
         found = FINDING.check(run(make, *rows, **given))
         assert isinstance(found, Finding)
@@ -95,14 +95,14 @@ def test_a_falling_score_makes_it_critical_and_weights_make_it_milder(make: Any,
 
 
 def test_temperatures_that_would_explain_it_make_it_a_note(make: Any) -> None:
-    explained = FINDING.check(run(make, tokens(), tokens(0.6), knobs=replace(SAME, temperature=0.6)))
+    explained = FINDING.check(run(make, tokens(), tokens(0.6), config=replace(SAME, temperature=0.6)))
     assert isinstance(explained, Finding)
     assert explained.severity is Severity.NOTE
     assert explained.evidence[2].value == "1, 0.6"
     assert explained.prescriptions[0].changes[0].value == 1.0
     # Drawn hotter than recorded temperatures say, and at the temperature of the entropies: neither explains it.
     for recorded in (0.6, 1.0):
-        found = FINDING.check(run(make, tokens(), tokens(1.5), knobs=replace(SAME, temperature=recorded)))
+        found = FINDING.check(run(make, tokens(), tokens(1.5), config=replace(SAME, temperature=recorded)))
         assert isinstance(found, Finding)
         assert found.severity is Severity.WARNING
 
@@ -110,7 +110,7 @@ def test_temperatures_that_would_explain_it_make_it_a_note(make: Any) -> None:
 def test_an_unknown_estimator_is_believed_only_where_the_start_was_clean(make: Any) -> None:
     unknown = EntropyKind()
     for start, severity in ((tokens(), Severity.WARNING), (tokens(1.5, seed=3), Severity.NOTE)):
-        found = FINDING.check(run(make, start, tokens(1.5), knobs=SAME, kind=unknown))
+        found = FINDING.check(run(make, start, tokens(1.5), config=SAME, kind=unknown))
         assert isinstance(found, Finding)
         assert found.severity is severity
         assert found.confidence == "likely"
@@ -119,8 +119,8 @@ def test_an_unknown_estimator_is_believed_only_where_the_start_was_clean(make: A
 def test_several_updates_of_a_generation_are_allowed_for(make: Any) -> None:
     # At temperature 1.2 the excess is about 9 %: beyond one update's 5 %, within the 20 % of four.
     rows = (tokens(), tokens(1.2, rollouts=1000))
-    assert isinstance(FINDING.check(run(make, *rows, knobs=SAME)), Finding)
-    assert FINDING.check(run(make, *rows, knobs=replace(SAME, updates=4))) is None
+    assert isinstance(FINDING.check(run(make, *rows, config=SAME)), Finding)
+    assert FINDING.check(run(make, *rows, config=replace(SAME, updates=4))) is None
 
 
 def test_rollouts_left_out_by_their_outcome_are_not_judged(make: Any) -> None:
@@ -139,14 +139,14 @@ def test_rollouts_left_out_by_their_outcome_are_not_judged(make: Any) -> None:
         "entropy": np.full(logprobs.shape, entropy).tolist(),
     }
     assert (-logprobs - entropy).mean() > 0.1 * entropy
-    for knobs in (TrainerConfig(), TrainerConfig(dynamic_sampling=True)):
-        found = FINDING.check(run(make, rows, rows, knobs=knobs))
+    for config in (TrainerConfig(), TrainerConfig(dynamic_sampling=True)):
+        found = FINDING.check(run(make, rows, rows, config=config))
         assert isinstance(found, CannotTell)
         assert "outcome" in found.missing
 
 
 def test_few_tokens_decide_nothing(make: Any) -> None:
-    found = FINDING.check(run(make, tokens(), tokens(3.0, rollouts=40), knobs=SAME))
+    found = FINDING.check(run(make, tokens(), tokens(3.0, rollouts=40), config=SAME))
     assert isinstance(found, CannotTell)
     assert "nats" in found.missing
 
@@ -155,12 +155,12 @@ def test_both_log_probabilities_prove_it_without_entropies(make: Any) -> None:
     start, now = tokens(stale=True), tokens(2.0, stale=True)
     for rows in (start, now):
         del rows["entropy"]
-    found = FINDING.check(run(make, start, now, knobs=SAME))
+    found = FINDING.check(run(make, start, now, config=SAME))
     assert isinstance(found, Finding)
     check_outcome(found, NAME)
     assert found.headline.startswith("The sampler is ")
     assert found.confidence == "strong"
-    assert FINDING.check(run(make, start, start, knobs=SAME)) is None
+    assert FINDING.check(run(make, start, start, config=SAME)) is None
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_without_metric_and_tokens_it_says_what_to_switch_on(make: Any) -> None:
     check_outcome(found, NAME)
     assert found.switch_on == "actor_rollout_ref.rollout.calculate_log_probs=true"
     assert "mismatch is not logged" in found.missing
-    assert FINDING.check(make(reward=T, knobs=TrainerConfig(engine="hf"))) is None
+    assert FINDING.check(make(reward=T, config=TrainerConfig(engine="hf"))) is None
 
 
 def test_log_probabilities_without_entropies_are_named_as_missing(make: Any) -> None:
@@ -240,13 +240,13 @@ def test_log_probabilities_without_entropies_are_named_as_missing(make: Any) -> 
     "kind", [EntropyKind("top-k", 1.0, "token-mean", "response"), EntropyKind("sampled", 1.0, "token-mean", "response")]
 )
 def test_an_entropy_of_another_kind_proves_nothing(make: Any, kind: EntropyKind) -> None:
-    assert isinstance(FINDING.check(run(make, tokens(), tokens(1.5), knobs=SAME, kind=kind)), CannotTell)
+    assert isinstance(FINDING.check(run(make, tokens(), tokens(1.5), config=SAME, kind=kind)), CannotTell)
 
 
 def test_one_engine_is_given_no_remedy_for_two(make: Any) -> None:
-    found = FINDING.check(run(make, tokens(), tokens(0.4), knobs=replace(SAME, engine="hf", updates=2)))
+    found = FINDING.check(run(make, tokens(), tokens(0.4), config=replace(SAME, engine="hf", updates=2)))
     assert isinstance(found, Finding)
     assert [one.action.partition(":")[0].partition(",")[0] for one in found.prescriptions] == [
-        "Draw rollouts from the whole distribution",
-        "Update once a generation",
+        "Sample rollouts from the full distribution",
+        "Take 1 update per generation instead of 2",
     ]

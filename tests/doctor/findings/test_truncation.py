@@ -1,4 +1,4 @@
-"""Truncation is told by the share of completions cut now, with an interval, not by a single bad step."""
+"""Truncation is told by the share of completions truncated now, with an interval, not by a single bad step."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_a_single_bad_step_is_none(make: Any) -> None:
 
 def test_the_cap_is_doubled_in_the_users_words_and_the_cost_counted(make: Any) -> None:
     found = FINDING.check(
-        make(truncated=np.full(40, 0.25), knobs=TrainerConfig(max_completion_length=512, mask_truncated=True))
+        make(truncated=np.full(40, 0.25), config=TrainerConfig(max_completion_length=512, mask_truncated=True))
     )
     assert isinstance(found, Finding)
     assert [one.changes for one in found.prescriptions] == [(Change("max_completion_length", 1024),)]
-    assert found.cost == "Over the whole run 25% of the rollouts were cut."
+    assert found.cost == "Over the whole run 25% of the rollouts were truncated."
 
 
 def test_without_the_share_it_cannot_tell(make: Any) -> None:

@@ -30,9 +30,9 @@ def test_a_vote_that_would_gain_is_found_with_its_price(swept: Any) -> None:
     assert isinstance(found, Finding)
     check_outcome(found, "under-sampling")
     assert found.severity is Severity.WARNING
-    # Five of eight right: one draw 62.5 %, a vote of eight 100 %; 700 tokens more at 100 each.
-    assert found.headline == "A vote of 8 scores 100%, the policy in use, one plain draw, 62%."
-    assert found.cost == "37.5 points on questions like these, for 700 tokens more a question."
+    # Five of eight right: one draw 62.5 %, a vote of eight 100 %; 700 tokens more pert 100 each.
+    assert found.headline == "A vote of 8 scores 100%, the policy in use, one plain sample, 62%."
+    assert found.cost == "37.5 points on questions like these, for 700 tokens more per question."
     assert found.prescriptions[0].changes == (Change("votes", 8),)
     # No question differs from the others: 40 of 40 gain 0.375, so at least 0.025^(1/40) = 91.2 % of all do, and the
     # rest may lose all.
@@ -69,7 +69,7 @@ def test_the_widest_vote_is_enough_where_the_last_doubling_bought_nothing(swept:
 @pytest.mark.parametrize(
     ("policy", "table", "said"),
     [
-        (None, FIVE_OF_EIGHT, "which policy is in use is not known"),
+        (None, FIVE_OF_EIGHT, "the policy in use is not known"),
         (Policy(strategy=Vote(8)), FIVE_OF_EIGHT, "no vote wider than 8"),
         (ONE, SAME[:20], "20 questions leave a gain of up to"),
         (

@@ -74,7 +74,7 @@ def test_a_jump_at_a_restart_takes_the_verdict_that_rests_on_it_back(
     check_outcome(found, "unreliable-metric")
     assert found.invalidates == (void,)
     assert found.severity is Severity.WARNING
-    assert "at step 71, where the run was started anew; reward and length did not" in found.headline
+    assert "at step 71, where the run was restarted; reward and length did not" in found.headline
     checks: dict[str, Check] = {
         "entropy-collapse": entropy_collapse.FINDING,
         "entropy-explosion": entropy_explosion.FINDING,
@@ -99,7 +99,7 @@ def test_a_jump_that_hides_a_collapse_says_so(make: Any, around: Callable[..., A
     found = FINDING.check(restarted(make, seamed(around, 8.0, left=0.1)))
     assert isinstance(found, Finding)
     assert found.severity is Severity.WARNING
-    assert found.cost == "Without it entropy has collapsed: the logged number hides that."
+    assert found.cost == "Without the artefact entropy has collapsed: the logged number hides that."
 
 
 def test_a_restart_without_a_jump_is_nothing(make: Any, around: Callable[..., Any]) -> None:
@@ -156,7 +156,7 @@ def test_behind_missing_steps_a_jump_is_a_note_and_a_steady_fall_is_nothing(
     assert isinstance(jumped, Finding)
     check_outcome(jumped, "unreliable-metric")
     assert (jumped.severity, jumped.invalidates) == (Severity.NOTE, ())
-    assert "behind 100 steps that are missing" in jumped.headline
+    assert "after 100 missing steps" in jumped.headline
     assert FINDING.check(holed(around(0.8 - 0.6 * steps / 220, 0.01))) is None
 
 
@@ -224,7 +224,7 @@ def test_padding_that_is_averaged_in_is_found_at_its_step(make: Any) -> None:
     assert isinstance(found, Finding)
     check_outcome(found, "unreliable-metric")
     assert (found.confidence, found.severity, found.invalidates) == ("certain", Severity.WARNING, ("entropy-collapse",))
-    assert "from 1 to 0.3 times what the tokens in the rollouts have, at once by step 13" in found.headline
+    assert "from 1 to 0.3 times the entropy of the tokens in the rollouts, in one jump at step 13" in found.headline
 
 
 def test_what_the_tokens_confirm_is_real_even_at_a_restart(make: Any) -> None:
@@ -257,7 +257,7 @@ def test_a_sum_over_sequences_is_recognised_by_the_tokens(make: Any) -> None:
     summed = np.array([np.mean([np.sum(own) for own in one["entropy"]]) for one in rows.values()])
     found = FINDING.check(make(entropy=summed, rollouts=rows))
     assert isinstance(found, Finding)
-    assert "as a sum over each sequence would be" in found.headline
+    assert "like a sum over each sequence" in found.headline
     assert found.invalidates == ("entropy-collapse",)
 
 
@@ -275,7 +275,7 @@ def test_nan_to_the_end_is_a_warning_with_the_step_to_go_back_to(make: Any, arou
     reward[40:] = np.nan
     (found,) = diagnose_run(make(entropy=around(LEVEL, 0.01), reward=reward), {"unreliable-metric": ARTEFACT}).findings
     assert (found.severity, found.confidence) == (Severity.WARNING, "certain")
-    assert found.headline == "NaN or infinity in the place of reward, from step 41 to the end."
+    assert found.headline == "NaN or infinity is logged for reward, from step 41 to the end."
     assert [fact.note for fact in found.evidence] == ["steps 41 to 60"]
     assert "41" in found.prescriptions[-1].action
 
@@ -286,7 +286,7 @@ def test_nan_that_passes_is_a_note(make: Any, around: Any) -> None:
     found = find_nan_metrics(make(entropy=entropy))
     assert found is not None
     assert found.severity is Severity.NOTE
-    assert "for a while from step 21 on" in found.headline
+    assert "for a while from step 21" in found.headline
 
 
 def test_gradients_alone_that_overflow_to_the_end_are_a_note(make: Any, around: Any) -> None:

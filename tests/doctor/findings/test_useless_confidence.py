@@ -39,7 +39,7 @@ def test_a_ranking_by_chance_is_found(swept: Any) -> None:
     assert isinstance(found, Finding)
     check_outcome(found, "useless-confidence")
     assert found.severity is Severity.NOTE
-    assert "the right one is surer in 50%" in found.headline
+    assert "the correct one is more confident in 50%" in found.headline
     assert found.evidence[0].value.value == 0.5  # type: ignore[union-attr]
     assert found.prescriptions[0].changes == (Change("vote_confidence", False),)
 
@@ -58,7 +58,7 @@ def test_it_is_a_warning_where_the_policy_weighs_by_it(swept: Any, recorded: Any
 def test_a_confidence_that_is_lower_where_right_says_so(swept: Any) -> None:
     found = FINDING.check(swept(HALF, confidences=np.where(HALF == 0, 1.0, 2.0)))
     assert isinstance(found, Finding)
-    assert found.headline.startswith("Confidence is lower where the answer is right")
+    assert found.headline.startswith("Confidence is lower where the answer is correct")
 
 
 def test_a_confidence_that_ranks_is_left_alone(swept: Any) -> None:
@@ -78,9 +78,9 @@ def test_no_confidences_matter_only_to_who_weighs_by_them(swept: Any) -> None:
     ("table", "said"),
     [
         (HALF[:14], "useful or not"),  # 14 questions leave 1 - 0.025^(1/14) = 23 points either way
-        (HALF * 0, "0 questions have right and wrong"),
-        (HALF * 0 - 1, "0 questions have right and wrong"),
-        (np.vstack([HALF[:7], HALF[7:] * 0]), "7 questions have right and wrong"),
+        (HALF * 0, "0 questions have correct and wrong"),
+        (HALF * 0 - 1, "0 questions have correct and wrong"),
+        (np.vstack([HALF[:7], HALF[7:] * 0]), "7 questions have correct and wrong"),
     ],
 )
 def test_too_little_cannot_tell(swept: Any, table: Any, said: str) -> None:

@@ -30,9 +30,9 @@ def test_one_answer_to_a_question_needs_training(swept: Any) -> None:
     assert isinstance(found, Finding)
     check_outcome(found, "vote-without-diversity")
     assert found.severity is Severity.WARNING
-    assert found.headline == "100% of the questions get one answer only in 8 draws, and 40% are wrong in all."
+    assert found.headline == "100% of the questions get only one answer in 8 samples, and 40% are wrong in all of them."
     facts = {fact.name: fact.value for fact in found.evidence}
-    assert facts["different answers in 8 draws"] == 1.0
+    assert facts["different answers in 8 samples"] == 1.0
     assert [one.action.split(":")[0] for one in found.prescriptions] == ["Train for breadth"]
 
 
@@ -49,14 +49,14 @@ def test_right_answers_that_are_outvoted_want_a_selector(swept: Any) -> None:
     found = FINDING.check(swept(table))
     assert isinstance(found, Finding)
     assert found.severity is Severity.NOTE
-    assert found.headline == "A vote of 8 is worth one draw, and yet one of them is right 50 points more often."
+    assert found.headline == "A vote of 8 is worth one sample, although one of them is correct 50 points more often."
     assert "best-of-n" in found.prescriptions[0].action
 
 
 def test_a_model_that_is_right_everywhere_is_left_alone(swept: Any) -> None:
     assert FINDING.check(swept(np.zeros((120, 8), dtype=np.int64))) is None
     nearly = np.zeros((120, 8), dtype=np.int64)
-    nearly[:3] = 1  # 2.5 % wrong in every draw
+    nearly[:3] = 1  # 2.5 % wrong in every sample
     assert FINDING.check(swept(nearly)) is None
 
 
@@ -73,7 +73,7 @@ def test_few_questions_prove_no_agreement(swept: Any) -> None:
 def test_a_recorded_vote_is_enough(recorded: Any) -> None:
     found = FINDING.check(recorded(SAME, Policy(strategy=Vote(8))))
     assert isinstance(found, Finding)
-    assert found.evidence[0].note.startswith("120 questions x 8 recorded draws")
+    assert found.evidence[0].note.startswith("120 questions x 8 recorded samples")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_recorded_vote_is_enough(recorded: Any) -> None:
     [
         (SAME * 0 - 1, {}, "no answer could be read in 100%"),
         (SAME[:, :2], {}, "2 comparable samples"),
-        (SAME, {"labelled": False}, "right answers are not known"),
+        (SAME, {"labelled": False}, "correct answers are not known"),
         (SAME[:5], {}, "5 questions"),
     ],
 )

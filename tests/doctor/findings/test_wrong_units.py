@@ -87,8 +87,8 @@ def test_a_share_of_tokens_in_percent_as_the_paper_writes_it() -> None:
     assert isinstance(found, Finding)
     check_outcome(found, NAME)
     assert found.prescriptions[0].changes == (Change("covariance_share", 0.0002),)
-    knobs = VERL.translate({f"{place}.loss_mode": "kl_cov"})
-    assert VERL.patch(found.prescriptions[0].changes, knobs) == (f"{place}.kl_cov_ratio=0.0002",)
+    config = VERL.translate({f"{place}.loss_mode": "kl_cov"})
+    assert VERL.patch(found.prescriptions[0].changes, config) == (f"{place}.kl_cov_ratio=0.0002",)
     assert checked(VERL, {f"{place}.loss_mode": "kl_cov", f"{place}.kl_cov_ratio": 0.002}) is None
 
 

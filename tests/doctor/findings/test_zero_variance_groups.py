@@ -53,7 +53,7 @@ def test_rollouts_say_on_which_side_flat_groups_lie(make: Any) -> None:
         make(
             zero_variance_groups=np.full(16, 2 / 3),
             rollouts=dict.fromkeys(range(1, 17), rows),
-            knobs=TrainerConfig(group=4),
+            config=TrainerConfig(group=4),
         )
     )
     assert isinstance(found, Finding)
@@ -67,7 +67,7 @@ def test_a_larger_group_is_worked_out(make: Any) -> None:
             zero_variance_groups=np.full(16, 0.6),
             reward=np.full(16, 0.1),
             levels=(0.0, 1.0),
-            knobs=TrainerConfig(group=4),
+            config=TrainerConfig(group=4),
         )
     )
     assert isinstance(found, Finding)

@@ -8,42 +8,36 @@ import pytest
 
 from breadth.base.errors import SettingsError
 from breadth.base.settings import dumps, loads
-from breadth.inference.allocation.allocator import (
-    ALLOCATORS,
-    Allocator,
-    Grant,
-    Progress,
-    is_settled,
-    tasks_with_new_draws,
-)
+from breadth.inference.allocation.allocator import Allocator, Grant, Progress, is_settled, tasks_with_new_draws
 from breadth.inference.allocation.elimination import Elimination
 from breadth.inference.allocation.greedy import GreedyMarginal
 from breadth.inference.allocation.round_robin import RoundRobin
+from breadth.inference.catalogue import ALLOCATORS
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.voting import VoteState
 
 FOUR_AGREE = VoteState((4,), (0, 0, 0, 0))
 
 
-def is_settled(progress: Progress) -> bool:
+def settled(progress: Progress) -> bool:
     return is_settled(progress, score=0.8, stop=BetaLead(), most=10)
 
 
 def test_an_unjudged_task_is_settled_by_its_vote() -> None:
-    assert not is_settled(Progress(3, vote_state=VoteState((3,), (0, 0, 0))))  # P = 0.9375
-    assert is_settled(Progress(4, vote_state=FOUR_AGREE))  # P = 0.96875
+    assert not settled(Progress(3, vote_state=VoteState((3,), (0, 0, 0))))  # P = 0.9375
+    assert settled(Progress(4, vote_state=FOUR_AGREE))  # P = 0.96875
 
 
 def test_a_judged_task_is_settled_by_the_judge_alone() -> None:
-    assert not is_settled(Progress(4, graded=4, best=0.79, vote_state=FOUR_AGREE))
-    assert is_settled(Progress(4, graded=4, best=0.8))
-    assert is_settled(Progress(4, graded=4, solved=1))
-    assert not is_settled(Progress(4, graded=4))
+    assert not settled(Progress(4, graded=4, best=0.79, vote_state=FOUR_AGREE))
+    assert settled(Progress(4, graded=4, best=0.8))
+    assert settled(Progress(4, graded=4, solved=1))
+    assert not settled(Progress(4, graded=4))
 
 
 def test_the_most_draws_settle_anything() -> None:
-    assert is_settled(Progress(10, graded=10, best=0.1))
-    assert is_settled(Progress(10))
+    assert settled(Progress(10, graded=10, best=0.1))
+    assert settled(Progress(10))
 
 
 def test_only_tasks_with_a_further_draw_have_moved() -> None:

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from breadth.base.settings import dumps, loads
+from breadth.inference.catalogue import STOP_RULES
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.certificate import Certificate
 from breadth.inference.stopping.dirichlet import Dirichlet
 from breadth.inference.stopping.lead import Lead
 from breadth.inference.stopping.never import Never
 from breadth.inference.stopping.risk import Risk
-from breadth.inference.stopping.rule import STOP_RULES, StopRule, leading_answer, samples_to_decide, task_uniform
+from breadth.inference.stopping.rule import StopRule, leading_answer, samples_to_decide, task_uniform
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.shapes import Shapes
 from breadth.inference.stopping.sprt import Sprt

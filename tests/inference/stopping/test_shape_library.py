@@ -108,7 +108,7 @@ def test_what_the_shares_lack_goes_to_rare_answers() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"shapes": ((1.0,),), "weights": ()}, "one weight a shape"),
+        ({"shapes": ((1.0,),), "weights": ()}, "one weight per shape"),
         ({"shapes": ((1.0,),), "weights": (0.0,)}, "above 0"),
         ({"shapes": ((0.7, 0.6),), "weights": (1.0,)}, "sum of at most 1"),
         ({"shapes": ((),), "weights": (1.0,)}, "shares above 0"),

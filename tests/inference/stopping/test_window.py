@@ -19,12 +19,12 @@ def is_decided(votes: str, size: int = 3) -> bool:
 
 
 def test_only_whole_windows_count() -> None:
-    assert decided("aaa")
-    assert not decided("baaa"), "three in a row, but across two windows"
-    assert decided("baaaaa")
-    assert decided("aabbbb"), "the second window, whoever leads"
-    assert not decided("aabbb")
-    assert decided("aaabc"), "a window that agreed stays one"
+    assert is_decided("aaa")
+    assert not is_decided("baaa"), "three in a row, but across two windows"
+    assert is_decided("baaaaa")
+    assert is_decided("aabbbb"), "the second window, whoever leads"
+    assert not is_decided("aabbb")
+    assert is_decided("aaabc"), "a window that agreed stays one"
 
 
 def test_a_vote_that_cannot_be_read_fills_no_place() -> None:

@@ -38,16 +38,16 @@ def test_share_and_shortfall_by_hand() -> None:
     votes = votes_of(("a", 6.0), ("a", 6.0), ("b", 6.0))
     assert votes.share == pytest.approx(2 / 3)
     # (12 + 6m) / (18 + 6m) >= 0.95 at m = 17: 114 / 120.
-    assert votes.samples_to_decide(0.95, 40) == 17
-    assert votes.samples_to_decide(0.95, 8) == 8
-    assert votes.samples_to_decide(0.75, 40) == 1
-    assert votes.samples_to_decide(1.0, 40) == 40
+    assert votes.samples_to_reach(0.95, 40) == 17
+    assert votes.samples_to_reach(0.95, 8) == 8
+    assert votes.samples_to_reach(0.75, 40) == 1
+    assert votes.samples_to_reach(1.0, 40) == 40
 
 
 def test_nothing_to_weigh() -> None:
     votes = votes_of((None, 3.0))
     assert votes.share == 0
-    assert votes.samples_to_decide(0.95, 8) == 1
+    assert votes.samples_to_reach(0.95, 8) == 1
     assert votes.answer().key is None
     assert votes.answer().confidence is None
 

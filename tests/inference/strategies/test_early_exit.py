@@ -74,11 +74,11 @@ def test_a_trial_is_greedy_short_and_not_independent() -> None:
 
 def test_what_the_trials_came_to() -> None:
     tried = TrialLog()
-    tried.record([trial(1, 0.5, 0.5)], 0.5, sure=False)
-    tried.record([trial(1, 0.99)], 0.99, sure=True)
+    tried.record([trial(1, 0.5, 0.5)], 0.5, confident=False)
+    tried.record([trial(1, 0.99)], 0.99, confident=True)
     assert tried.figures == {"trials": 2, "trial_tokens": 5, "trial_confidence": 0.99, "exited": 1}
     assert not tried.notes
-    tried.record([trial()], None, sure=False)
+    tried.record([trial()], None, confident=False)
     assert "without log-probs" in tried.notes[0]
 
 

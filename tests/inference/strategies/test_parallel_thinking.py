@@ -21,7 +21,7 @@ def test_the_pilot_gets_everything_up_to_its_longest() -> None:
 
 def test_several_start_with_room_for_twice_the_mean_each() -> None:
     purse = TokenPool(1000)
-    purse.give(1, 1000)
+    purse.reserve(1, 1000)
     purse.settle(100)
     assert (purse.free, purse.mean, purse.out) == (900, 100, [])
     assert purse.offer(8, 4096) == (4, 225)  # 900 // 200 = 4
@@ -56,7 +56,7 @@ def test_whatever_the_lengths_no_more_is_written_than_there_is(seed: int) -> Non
         count, cap = purse.offer(8 - len(purse.out) if purse.ended else 1, 4096)
         if not count and not out:
             break
-        purse.give(count, cap)
+        purse.reserve(count, cap)
         out += [cap] * count
         ended = out.pop(int(rng.integers(len(out))))  # any of them, whatever the purse believes
         purse.settle(min(ended, int(rng.geometric(1 / 150))))

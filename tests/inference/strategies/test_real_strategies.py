@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.confidence import Gauge
 from breadth.inference.records import Answer, Candidate, Reading, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
@@ -25,7 +26,7 @@ from breadth.inference.strategies.revision import Revision
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
-from breadth.inference.strategy import STRATEGIES, Strategy
+from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runtime.connect import connect
 from breadth.runtime.driver import Driver, SolveResult

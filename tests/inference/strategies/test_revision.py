@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import MeasureError, SettingsError
 from breadth.inference.records import Ask, Candidate, Task
-from breadth.inference.strategies.revision import REVISION_INSTRUCTION, FlipMatrix, Revision, changes, count_flips
+from breadth.inference.strategies.revision import REVISION_INSTRUCTION, FlipMatrix, Revision, count_changes, count_flips
 from breadth.testing.strategies import check_strategy, drive
 
 
@@ -32,9 +32,9 @@ def test_the_counts_sum_to_the_steps_and_the_net_is_the_gain(chains: list[list[s
 
 
 def test_changes_and_returns() -> None:
-    assert changes(["4", "5", "4", "4", None, "4", "6"]) == (3, 1)
-    assert changes(["4", None, "4"]) == (0, 0)
-    assert changes([]) == (0, 0)
+    assert count_changes(["4", "5", "4", "4", None, "4", "6"]) == (3, 1)
+    assert count_changes(["4", None, "4"]) == (0, 0)
+    assert count_changes([]) == (0, 0)
 
 
 def test_each_chain_needs_its_truth() -> None:

@@ -37,8 +37,8 @@ def test_when_everything_shows(demo_results: DemoResults) -> None:
         "a vote beats one long thought after plain training (+0.30, 0.20 to 0.40) and after protected training"
         in found.body
     )
-    assert "the vote gains more from a policy that was protected (+0.30, 0.20 to 0.40)" in found.body
-    assert "one seed of training" in found.body
+    assert "the vote gains more from a protected policy (+0.30, 0.20 to 0.40)" in found.body
+    assert "one training seed" in found.body
 
 
 def test_when_nothing_shows(demo_results: DemoResults) -> None:
@@ -51,13 +51,13 @@ def test_when_nothing_shows(demo_results: DemoResults) -> None:
     )
     found = conclude_corners(table(demo_results, **dict.fromkeys(names, UNSEEN)))
     assert found.severity is Severity.NOTE
-    assert found.headline.startswith("Neither that a vote beats")
+    assert found.headline.startswith("This run shows neither")
     assert (
-        "no difference between a vote and one long thought shows after plain training (+0.05, -0.05 to 0.15) or after"
+        "a vote and one long thought do not differ significantly after plain training (+0.05, -0.05 to 0.15) or after"
         in found.body
     )
-    assert "no effect of protection shows on the vote (+0.05, -0.05 to 0.15) or the long thought" in found.body
-    assert "need each other does not show" in found.body
+    assert "protection has no significant effect on the vote (+0.05, -0.05 to 0.15) or the long thought" in found.body
+    assert "show no significant interaction" in found.body
 
 
 def test_when_it_is_the_other_way_round(demo_results: DemoResults) -> None:
@@ -78,7 +78,7 @@ def test_when_it_is_the_other_way_round(demo_results: DemoResults) -> None:
 @pytest.mark.parametrize(
     ("votes", "kept", "words"),
     [
-        (UP, UNSEEN, "that protected training adds to it does not show"),
+        (UP, UNSEEN, "this run shows no further gain from protected training"),
         (UNSEEN, UP, "Protected training gives the vote more"),
     ],
 )
@@ -90,7 +90,7 @@ def test_when_one_remedy_shows(demo_results: DemoResults, votes: PairedEffect, k
 
 
 def test_several_seeds_are_said(demo_results: DemoResults) -> None:
-    assert "over 5 seeds of training" in conclude_corners(replace(demo_results.corners, seeds=5)).body
+    assert "over 5 training seeds" in conclude_corners(replace(demo_results.corners, seeds=5)).body
 
 
 def test_narrowing(demo_results: DemoResults) -> None:
@@ -98,12 +98,12 @@ def test_narrowing(demo_results: DemoResults) -> None:
     found = conclude_plain_training(demo_results)
     assert found.severity is Severity.WARNING
     assert (
-        found.headline == "Plain GRPO bought pass@1 with breadth: entropy fell to 40% of the base's, and pass@8 fell."
+        found.headline == "Plain GRPO traded breadth for pass@1: entropy fell to 40% of the base's, and pass@8 fell."
     )
     assert [fact.value.value for fact in found.numbers[:2]] == [0.25, -0.5]  # type: ignore[union-attr]  # both are intervals
     same = conclude_plain_training(replace(demo_results, plain=demo_results.base))
     assert same.severity is Severity.NOTE
-    assert "pass@8 fell does not show" in same.headline
+    assert "this run does not show a fall in pass@8" in same.headline
     lost = conclude_plain_training(
         replace(
             demo_results,
@@ -120,7 +120,7 @@ def test_protection(demo_results: DemoResults) -> None:
     )  # pass@8 from 8 to 14 of sixteen, pass@1 the same
     for kept, paid, words in (
         (UP, DOWN, "at the cost of pass@1"),
-        (UNSEEN, UNSEEN, "does not show, and neither does a cost"),
+        (UNSEEN, UNSEEN, "does not show protected training keeping more pass@8, nor a cost"),
     ):
         found = conclude_protection(
             replace(demo_results, corners=replace(corners, pass_k_kept=kept, pass_1_change=paid))
@@ -156,11 +156,11 @@ def course(entropy: tuple[float, ...], reward: tuple[float, ...]) -> TrainingLog
 def test_a_course_that_keeps_the_law(demo_results: DemoResults) -> None:
     verdict, picture = conclude_entropy_law(replace(demo_results, plain_training=course(ENTROPY, LAWFUL)))
     assert isinstance(verdict, Verdict)
-    assert "forecasts the rest better than any simple rival" in verdict.headline
+    assert "forecasts the rest better than any simple baseline" in verdict.headline
     assert "it holds" in verdict.body
     facts = {fact.name: fact.value for fact in verdict.numbers}
     assert facts["typical error of the forecast"] == pytest.approx(0.0, abs=1e-3)
-    assert facts["score at no entropy, by the whole fit"].value == pytest.approx(0.5, abs=1e-3)  # type: ignore[union-attr]  # b - a; an interval
+    assert facts["score at zero entropy, by the whole fit"].value == pytest.approx(0.5, abs=1e-3)  # type: ignore[union-attr]  # b - a; an interval
     assert isinstance(picture, Curve)
     assert [event.x for event in picture.events] == [6]  # 15 % of forty
     whole, first = (list(line.y) for line in picture.series[1:])
@@ -171,7 +171,7 @@ def test_a_course_that_breaks_it(demo_results: DemoResults) -> None:
     turned = LAWFUL[:10] + tuple(LAWFUL[9] for _ in STEPS[10:])
     verdict, _ = conclude_entropy_law(replace(demo_results, plain_training=course(ENTROPY, turned)))
     assert isinstance(verdict, Verdict)
-    assert "does not forecast the rest better than its simplest rival, the last early score" in verdict.headline
+    assert "does not forecast the rest better than the best simple baseline, the last early score" in verdict.headline
     assert "does not hold" in verdict.body
 
 

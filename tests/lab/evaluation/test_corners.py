@@ -66,7 +66,7 @@ def test_the_arms(table: Corners) -> None:
 
 
 def test_the_effects(table: Corners) -> None:
-    # Vote less long thought: 0.5 - 0.25 and 0.875 - 0.25; protected less plain: 0 and 0.375; the difference of
+    # Vote less long thought: 0.5 - 0.25 and 0.875 - 0.25; protected minus plain: 0 and 0.375; the difference of
     # differences: 0.375.
     assert table.vote_when_plain.value.value == 0.25
     assert table.vote_when_protected.value.value == 0.625

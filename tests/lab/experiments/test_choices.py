@@ -42,7 +42,7 @@ FOUND = [
 def test_the_best_rate_and_number_of_steps_by_hand() -> None:
     verdict, table, *_ = EXPERIMENT.page(FOUND, ExperimentSetup(2)).sections
     assert isinstance(verdict, Verdict)
-    assert verdict.headline == "Plain GRPO scores best on its own training problems at a rate of 0.2 after 20 steps."
+    assert verdict.headline == "Plain GRPO scores best on its own training problems at a learning rate of 0.2 after 20 steps."
     assert verdict.body == "The best lies inside what was tried."
     assert isinstance(table, Table)
     assert [column.name for column in table.columns] == ["steps", "rate 0.1", "rate 0.2", "rate 0.4"]
@@ -61,7 +61,7 @@ def test_the_price_with_the_best_vote_over_seeds() -> None:
     runs = [*FOUND, priced(0.5, 0.31), priced(1.0, 0.4), priced(2.0, 0.6), priced(2.0, 0.1, seed=1)]
     _, verdict, _, table, _ = EXPERIMENT.page(runs, ExperimentSetup(2)).sections
     assert isinstance(verdict, Verdict)
-    assert verdict.headline == "The price of the anchor is 1."
+    assert verdict.headline == "The coefficient of the anchor is 1."
     assert "try them there" not in verdict.body
     assert "None is better" not in verdict.body
     assert isinstance(table, Table)
@@ -86,7 +86,7 @@ def test_prices_tried_at_a_rate_that_is_not_the_best_are_said_to_be() -> None:
 def test_nothing_has_ended() -> None:
     (verdict,) = EXPERIMENT.page([], ExperimentSetup(1)).sections
     assert isinstance(verdict, Verdict)
-    assert verdict.headline == "No course has ended yet."
+    assert verdict.headline == "No run has ended yet."
 
 
 def test_trials_differ_in_rate_price_and_seed_alone() -> None:

@@ -29,7 +29,7 @@ def test_a_base_of_one_problem_is_measured_and_told_what_it_lacks(memorised: Rea
     passage = run_gate(memorised, GATE, course, told.append)
     checks = by_name(passage)
     assert checks["rarer format's share"].is_met is False  # it was taught one format only
-    lost = checks["pass@8 after plain training less before"]
+    lost = checks["pass@8 after plain training minus before"]
     assert isinstance(lost.value, Interval)
     assert (lost.value.value, lost.is_met) == (0.0, False)  # the policy is the base itself, drawn alike
     assert "at least 0 thinking tokens" in told

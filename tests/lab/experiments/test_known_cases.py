@@ -201,14 +201,14 @@ def test_what_is_not_there_is_none(tmp_path: Path) -> None:
     found = symptom_numbers(tmp_path)
     assert found["entropy_ratio"] is found["surprise"] is found["logged_ratio"] is found["truncated"] is None
     assert not Symptom("surprise", minimum=0).is_present(found)
-    assert Symptom("surprise", minimum=0).describe_missing(found) == "no: surprise is not there, wanted 0 or more"
+    assert Symptom("surprise", minimum=0).describe_missing(found) == "no: surprise is missing, expected 0 or more"
 
 
 def test_a_sign_shows_inside_its_range() -> None:
     sign = Symptom("zero_variance", minimum=0.5, maximum=0.75)
     assert [sign.is_present({"zero_variance": value}) for value in (0.4, 0.5, 0.75, 0.8)] == [False, True, True, False]
     assert (
-        sign.describe_missing({"zero_variance": 0.4}) == "no: zero_variance is 0.4, wanted 0.5 or more and 0.75 or less"
+        sign.describe_missing({"zero_variance": 0.4}) == "no: zero_variance is 0.4, expected 0.5 or more and 0.75 or less"
     )
 
 

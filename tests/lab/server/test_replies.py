@@ -20,7 +20,8 @@ from breadth.lab.server.replies import ReplyEncoder, ReplyPiece, ReplyStream, Re
 from breadth.lab.server.requests import CompletionRequest
 from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 from breadth.lab.task.vocabulary import RoutesTokens, build_tokenizer, question_words
-from breadth.runtime.wire import CHAT_PATH, CHUNK_DECODER, COMPLETIONS_PATH, DONE_EVENT
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
+from breadth.runtime.wire import CHUNK_DECODER, DONE_EVENT
 from breadth.testing.fake_server import wait_until
 
 TOKENIZER = build_tokenizer(7)

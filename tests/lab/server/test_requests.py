@@ -9,9 +9,9 @@ import pytest
 
 from breadth.lab.server.requests import MAX_REPLIES, CompletionRequest, read_completion_request
 from breadth.lab.task.vocabulary import RoutesTokens, build_tokenizer
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
 from breadth.runtime.proxy.client_request import read_request
 from breadth.runtime.proxy.errors import ApiError
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 WORDING = RoutesTokens(build_tokenizer(7))
 CONTEXT = 64

@@ -25,9 +25,9 @@ from breadth.lab.server.server import LabServer, LabServerSettings
 from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 from breadth.lab.task.vocabulary import vocabulary_words
 from breadth.runtime.connect import connect
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.probe import probe
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 from breadth.testing.fake_server import wait_until
 
 QUESTION = "(3+4)*(5+6)="

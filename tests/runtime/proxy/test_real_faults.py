@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.policy import Policy
-from breadth.inference.strategy import STRATEGIES
 from breadth.runtime.proxy.access import ProxyLimits
 from breadth.testing.fake_replies import Reply
 from breadth.testing.faults import (

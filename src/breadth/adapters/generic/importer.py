@@ -23,19 +23,18 @@ from breadth.adapters.generic.layout import (
 )
 from breadth.adapters.generic.tables import NumberedRows, preview_table, read_rows
 from breadth.adapters.parse_values import MetricReader, RowReader, arrow_type, as_number, as_step, as_text, metric_rows
-from breadth.base.errors import UnknownFormatError
-from breadth.base.spelling import nearest_name
+from breadth.base.errors import UnknownFormatError, nearest_name
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
 from breadth.runs.writer import problem_id
 
 
 @dataclass(frozen=True)
 class GenericImporter:
-    """Reads tables of metrics (one row a step) and of rollouts (one row a completion).
+    """Reads tables of metrics (one row per step) and of rollouts (one row per completion).
 
     Rows with a completion, an answer, a grade or a problem are rollouts, others metrics. Rollouts without a step are
     taken as one evaluation, at step 0. A table that stacks several runs, or whose rows sum up many samples, is refused:
-    neither is a run. `apart` reads the runs of a stacked one by one.
+    neither is a run. `split_stacked_runs` reads the runs of a stacked table one by one.
 
     ``GenericImporter({"step": "iteration", "reward": "score"})`` reads a file with names of its own.
     """
@@ -43,7 +42,7 @@ class GenericImporter:
     mapping: Mapping[str, str] = field(default_factory=dict)
     """Our name -> the file's column. What it does not name is found by obvious names."""
     only: tuple[str, str] | None = None
-    """A column, and the value it has in the rows that are read: one run of a table that stacks several."""
+    """A column and its value in the rows to read: one run of a table that stacks several."""
 
     trainer = "generic"
     """Name in the catalogue: the file does not say which trainer wrote it."""
@@ -52,8 +51,8 @@ class GenericImporter:
     switches = MappingProxyType(
         {
             "rollouts": (
-                "write one JSON object per completion: step, prompt, completion, reward (and answer, correct, tokens where"
-                " known)"
+                "write one JSON object per completion: step, prompt, completion, reward (and answer, correct, tokens"
+                " where known)"
             ),
             "entropy": "add a column 'entropy': the mean entropy of the sampled tokens' distributions, in nats",
             "reward": "add a column 'reward': the mean reward of the step's rollouts",
@@ -66,7 +65,7 @@ class GenericImporter:
         check_mapping(self.mapping)
 
     def recognises(self, path: Path, start: bytes) -> str | None:
-        """Look at the columns; with a mapping, a file is meant that has one of the columns it names, or one spelt much like it."""
+        """Look at the columns; with a mapping, the file must have a column it names, or one spelled much like it."""
         seen = preview_table(path, start)
         if seen is None:
             return None
@@ -79,35 +78,35 @@ class GenericImporter:
         return f"{seen.format} {content_of_mapping(self.mapping)}" if meant else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
-        """Keep all: nothing is known about how these files belong together."""
+        """Keep all: how these files belong together is not known."""
         return files
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
-        """Yield the rows under our names; the first batch of rows decides what the columns are."""
+        """Yield the rows under our names; the first batch decides what the columns are."""
         form, _, content = kind.partition(" ")
         table: MetricTable | RolloutTable | None = None
         for found in read_rows(path, form):
             if isinstance(found, Remark):
                 yield found
-            elif batch := self._own(found):
-                table = table or self._table(batch, path, content)
+            elif batch := self._own_rows(found):
+                table = table or self._open_table(batch, path, content)
                 yield from table.records(batch)
         yield from table.remarks() if table else ()
 
     def split_stacked_runs(self, path: Path, kind: str) -> dict[str, GenericImporter]:
-        """Return who reads each run of a table that stacks several, by the run's name; empty for any other table."""
+        """Return an importer for each run of a table that stacks several, by name; empty for any other table."""
         column, names = find_stacked_runs(
             batch for batch in read_rows(path, kind.partition(" ")[0]) if not isinstance(batch, Remark)
         )
         return {name: replace(self, only=(column, name)) for name in names}
 
-    def _own(self, batch: NumberedRows) -> NumberedRows:
+    def _own_rows(self, batch: NumberedRows) -> NumberedRows:
         if self.only is None:
             return batch
         column, name = self.only
         return [(number, row) for number, row in batch if column in row and as_text(row[column]) == name]
 
-    def _table(self, batch: NumberedRows, path: Path, content: str) -> MetricTable | RolloutTable:
+    def _open_table(self, batch: NumberedRows, path: Path, content: str) -> MetricTable | RolloutTable:
         columns = dict.fromkeys(name for _, row in batch for name in row)
         layout = choose_layout(columns, self.mapping, content)
         return RolloutTable(layout, batch, path) if content == "rollouts" else MetricTable(layout, columns, path)
@@ -118,18 +117,18 @@ IMPORTER = GenericImporter()
 
 
 RUN_COLUMNS = ("run", "run_id", "run_name", "run_file", "experiment", "exp_name")
-"""Columns that tell runs apart."""
+"""Columns that identify runs."""
 MODEL_COLUMNS = ("model", "model_name", "model_alias")
-"""Columns that tell policies apart."""
+"""Columns that identify policies."""
 SUMMARY_COLUMNS = ("num_votes", "n_votes", "voting_method", "num_samples", "n_samples", "num_correct", "n_correct")
 """Columns that only a summary of many samples has."""
 MAX_SHOWN_VALUES = 3
 MAX_STACKED_RUNS = 50
-"""Runs of a table that are read one by one."""
+"""Runs of one table that are read."""
 
 
 class DistinctValues:
-    """Collects the different values of the columns that tell runs apart."""
+    """Collects the distinct values of the columns that identify runs or models."""
 
     def __init__(self, columns: Iterable[str], wanted: Collection[str], path: Path) -> None:
         self.columns = [name for name in columns if name.casefold() in wanted]
@@ -138,26 +137,26 @@ class DistinctValues:
         self._seen: dict[str, set[str]] = {name: set() for name in self.columns}
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the values of a batch of rows."""
+        """Add the values of a batch of rows."""
         for row in rows:
             for name in self.columns:
                 if row.get(name) is not None and len(self._seen[name]) <= MAX_SHOWN_VALUES:
                     self._seen[name].add(as_text(row[name])[:80])
 
     @property
-    def found(self) -> str:
-        """Say which column holds several values, and some of them; empty when none does."""
+    def description(self) -> str:
+        """The column that holds several values, with some of them; empty if none does."""
         name = next((name for name, values in self._seen.items() if len(values) > 1), None)
         return f"{name!r}: {', '.join(sorted(self._seen[name])[:MAX_SHOWN_VALUES])}, ..." if name else ""
 
     def refuse_several(self) -> None:
-        """Raise when the rows belong to more than one run."""
-        if self.found:
-            raise several_runs_error(self._path, self.found)
+        """Raise if the rows belong to more than one run."""
+        if self.description:
+            raise several_runs_error(self._path, self.description)
 
 
 def find_stacked_runs(batches: Iterable[Iterable[tuple[int, Mapping[str, Any]]]]) -> tuple[str, list[str]]:
-    """Return the column by which a table's runs can be told apart and their names, in order; no names where it holds one, or too many."""
+    """Return the column that identifies a table's runs, and their names; no names if it holds one, or too many."""
     seen: dict[str, dict[str, None]] = {}
     for batch in batches:
         for _, row in batch:
@@ -173,17 +172,17 @@ def find_stacked_runs(batches: Iterable[Iterable[tuple[int, Mapping[str, Any]]]]
 
 
 def several_runs_error(path: Path, found: str) -> UnknownFormatError:
-    """Return the refusal of a table that stacks runs."""
+    """Return the error for a table that stacks runs."""
     return UnknownFormatError(
         path,
-        f"holds rows of several runs ({found}); read as one, each would look like a restart of the one before.",
-        f"Write one file per run and import them one by one; `breadth doctor` reads up to {MAX_STACKED_RUNS} runs of a table"
-        " apart.",
+        f"holds rows of several runs ({found}); read as one, each would look like a restart of the previous one.",
+        f"Write one file per run and import them one by one; `breadth doctor` reads up to {MAX_STACKED_RUNS} runs of a"
+        " table separately.",
     )
 
 
 def refuse_summaries(columns: Iterable[str], path: Path) -> None:
-    """Raise when each row sums up many samples."""
+    """Raise if each row sums up many samples."""
     name = next((name for name in columns if name.casefold() in SUMMARY_COLUMNS), None)
     if name:
         raise UnknownFormatError(
@@ -192,12 +191,12 @@ def refuse_summaries(columns: Iterable[str], path: Path) -> None:
 
 
 MIN_UNIX_TIME = 1e9
-"""No clock of a training run shows less (September 2001); smaller numbers are seconds since its start."""
+"""September 2001: smaller numbers are seconds since the start of a run."""
 TRAIN_SPLITS = frozenset({"train", "training"})
 
 
 class MetricTable:
-    """Reads the batches of one table and keeps count of what was odd."""
+    """Reads the batches of one table and counts its problems."""
 
     def __init__(self, layout: Layout, columns: Collection[str], path: Path) -> None:
         self._path = path
@@ -206,7 +205,7 @@ class MetricTable:
             (name for name in columns if name not in layout.columns), {*RUN_COLUMNS, *MODEL_COLUMNS}, path
         )
         self._aside = {self._step, self._split, *self._runs.columns}
-        self._names = self._chart(columns) or dict(layout.columns)
+        self._names = self._chart_metrics(columns) or dict(layout.columns)
         self._taken = set(self._names.values())
         self._reader = MetricReader()
         self._without_step: list[int] = []
@@ -220,18 +219,18 @@ class MetricTable:
             if self._step and step is None:
                 self._without_step.append(number)
             else:
-                yield from self._rows(row, number, step)
+                yield from self._metric_rows(row, number, step)
 
     def remarks(self) -> list[Remark]:
-        """Say what was odd about the table, once it is read."""
-        said = self._reader.remarks(self._path)
+        """Return the problems of the table, once it is read."""
+        remarks = self._reader.remarks(self._path)
         if self._without_step:
             problem = f"{len(self._without_step)} rows have no step under {self._step!r}; left out."
-            said.append(Remark(problem, str(self._path), self._without_step[0], "Map another column: step=COLUMN."))
-        return said
+            remarks.append(Remark(problem, str(self._path), self._without_step[0], "Map another column: step=COLUMN."))
+        return remarks
 
-    def _chart(self, columns: Collection[str]) -> dict[str, str]:
-        """Return the names of an exported chart without its run's; empty for any other table."""
+    def _chart_metrics(self, columns: Collection[str]) -> dict[str, str]:
+        """Return the metric names of an exported chart; empty for any other table."""
         chart = chart_names(name for name in columns if name not in self._aside)
         runs = sorted({run for run, _ in chart.values()})
         if len(runs) > 1:
@@ -239,22 +238,24 @@ class MetricTable:
         self._aside |= {name for name in columns if chart and name not in chart}
         return {name: metric for name, (_, metric) in chart.items()}
 
-    def _rows(self, row: Mapping[str, Any], number: int, step: int | None) -> list[MetricRow]:
+    def _metric_rows(self, row: Mapping[str, Any], number: int, step: int | None) -> list[MetricRow]:
         time = unix_time(row.get(self._time)) if self._time else None
         aside = self._aside if time is None else {*self._aside, self._time}
-        figures = {self._name(name): value for name, value in row.items() if value is not None and name not in aside}
+        figures = {
+            self._metric_name(name): value for name, value in row.items() if value is not None and name not in aside
+        }
         values = self._reader.numbers(figures, number)
         if self._split and as_text(row.get(self._split) or "train").casefold() not in TRAIN_SPLITS:
             return [MetricRow(values, step, time, "eval")] if values else []
         return metric_rows(values, step, time)
 
-    def _name(self, column: str) -> str:
-        """Return a column's metric; one that only looks like ours gives way to the one that was mapped."""
+    def _metric_name(self, column: str) -> str:
+        """Return a column's metric; a name that another column is mapped to becomes ``raw/...``."""
         return self._names.get(column) or (f"raw/{column}" if column in self._taken else column)
 
 
 def unix_time(value: Any) -> float | None:
-    """Return a moment in Unix seconds: from seconds, a date or its ISO text; None when it is not one."""
+    """Return a time in Unix seconds: from seconds, a date or its ISO text; None if it is not one."""
     seconds = as_number(value)
     if isinstance(value, str) and seconds is None:
         with suppress(ValueError):
@@ -267,12 +268,12 @@ def unix_time(value: Any) -> float | None:
 ADDED_COLUMNS = {"breadth/step": "step", "breadth/problem": "problem"}
 """Keys added to rows whose file has no such column; no file has columns of these names."""
 UNKNOWN_PROBLEM = "unknown"
-"""Problem of rows that do not say what they are about."""
+"""Problem of rows that do not name one."""
 BOOLEAN_WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 class RolloutTable:
-    """Reads the batches of one table and keeps count of what was odd."""
+    """Reads the batches of one table and counts its problems."""
 
     def __init__(self, layout: Layout, batch: NumberedRows, path: Path) -> None:
         columns = dict.fromkeys(name for _, row in batch for name in row)
@@ -284,7 +285,7 @@ class RolloutTable:
         self._columns = {
             theirs: ours
             for theirs, ours in layout.columns.items()
-            if theirs != self._split and _fits(theirs, ours, batch)
+            if theirs != self._split and fits_column(theirs, ours, batch)
         }
         self._exact = [theirs for theirs, ours in self._columns.items() if not pa.types.is_floating(arrow_type(ours))]
         self._truths = [theirs for theirs, ours in self._columns.items() if pa.types.is_boolean(arrow_type(ours))]
@@ -293,13 +294,13 @@ class RolloutTable:
         self._without_step = self._without_problem = 0
 
     def records(self, rows: NumberedRows) -> Iterator[Record]:
-        """Yield the rollouts of a batch, training and evaluation apart."""
+        """Yield the rollouts of a batch, training and evaluation separately."""
         for several in (self._runs, self._models):
             several.add(row for _, row in rows)
         self._runs.refuse_several()
         parts: dict[Split, NumberedRows] = {}
         for number, row in rows:
-            parts.setdefault(self._split_of(row), []).append((number, self._prepared(row)))
+            parts.setdefault(self._split_of(row), []).append((number, self._prepare(row)))
         reader = RowReader({**self._columns, **ADDED_COLUMNS}, frozenset({self._split} if self._split else ()))
         for split, part in parts.items():
             table, remarks = reader.table([row for _, row in part], self._path, [number for number, _ in part])
@@ -307,31 +308,28 @@ class RolloutTable:
             yield RolloutBatch(table, split)
 
     def remarks(self) -> list[Remark]:
-        """Say what was assumed and what was odd, once the table is read."""
-        said = [self._layout.guess] if self._layout.guess else []
+        """Return the assumptions and problems of the table, once it is read."""
+        remarks = [self._layout.guess] if self._layout.guess else []
         if not self._step:
-            said.append("rows carry no step; they were taken as one evaluation, at step 0.")
+            remarks.append("rows carry no step; they were read as one evaluation, at step 0.")
         if self._without_step:
-            said.append(f"{self._without_step} rows have no step under {self._step!r}; they were put at step 0.")
+            remarks.append(f"{self._without_step} rows have no step under {self._step!r}; they were put at step 0.")
         if self._without_problem:
-            said.append(
+            remarks.append(
                 f"{self._without_problem} rows do not say which problem they are about; they share the problem"
                 f" '{UNKNOWN_PROBLEM}'."
             )
-        if self._models.found:
-            said.append(
-                f"samples of several models stand side by side ({self._models.found}): they are no draws from one"
-                " policy."
-            )
-        return [Remark(problem, str(self._path)) for problem in said]
+        if self._models.description:
+            remarks.append(f"the rows hold samples of several models ({self._models.description}), not of one policy.")
+        return [Remark(problem, str(self._path)) for problem in remarks]
 
     def _split_of(self, row: Mapping[str, Any]) -> Split:
         if self._split and row.get(self._split) is not None:
             return "train" if as_text(row[self._split]).casefold() in TRAIN_SPLITS else "eval"
         return "train" if self._step else "eval"
 
-    def _prepared(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row with its step and problem in place, without the marks of its file's format (NaN for missing, truth as text)."""
+    def _prepare(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row with step and problem filled in, without marks of its format (NaN for missing, truth as text)."""
         ready = {name: value for name, value in row.items() if value is not None}
         for name in self._exact:
             if type(ready.get(name)) is float and math.isnan(ready[name]):
@@ -343,16 +341,15 @@ class RolloutTable:
         self._without_step += step is None
         ready[self._step or "breadth/step"] = step or 0
         if ready.get(self._problem or "") is None:
-            ready[self._problem or "breadth/problem"] = self._stand_in(ready)
+            prompt = ready.get(self._prompt) if self._prompt else None
+            self._without_problem += prompt is None
+            ready[self._problem or "breadth/problem"] = (
+                UNKNOWN_PROBLEM if prompt is None else problem_id(as_text(prompt))
+            )
         return ready
 
-    def _stand_in(self, row: Mapping[str, Any]) -> str:
-        prompt = row.get(self._prompt) if self._prompt else None
-        self._without_problem += prompt is None
-        return UNKNOWN_PROBLEM if prompt is None else problem_id(as_text(prompt))
 
-
-def _fits(theirs: str, ours: str, batch: NumberedRows) -> bool:
-    """Say whether a column may stand for a per-token one of ours: it must hold lists (a mean goes to ``extra``)."""
+def fits_column(theirs: str, ours: str, batch: NumberedRows) -> bool:
+    """Whether a column can be one of ours: a per-token one must hold lists (a mean goes to ``extra``)."""
     first = next((row[theirs] for _, row in batch if row.get(theirs) is not None), None)
     return not pa.types.is_list(arrow_type(ours)) or first is None or isinstance(first, list)

@@ -1,4 +1,4 @@
-"""Decide what the columns of a foreign table are: by the user's mapping first, by obvious names otherwise."""
+"""Choose the meaning of the columns of a foreign table: by the user's mapping, then by obvious names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from breadth.base.errors import SettingsError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import SettingsError, suggestion
 from breadth.runs.names import METRIC_NAMES
 from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, ROLLOUT_TYPES
 
@@ -65,19 +64,19 @@ class Layout:
     """What a table holds and which column is what."""
 
     content: Content
-    """One row a step, or one row a completion."""
+    """One row per step, or one row per completion."""
     columns: Mapping[str, str]
     """Their column -> ours, for those that have one."""
     guess: str = ""
-    """A choice made between two meanings, worth telling."""
+    """A choice between two meanings that the user should know of."""
 
     def their_name(self, ours: str) -> str | None:
-        """Return their name of one of our columns."""
+        """Return the file's name of one of our columns."""
         return next((theirs for theirs, name in self.columns.items() if name == ours), None)
 
 
 def check_mapping(mapping: Mapping[str, str]) -> None:
-    """Refuse a mapping whose left sides are no names of ours."""
+    """Refuse a mapping with a left side that is not one of our names."""
     for ours in mapping:
         if ours not in MAPPABLE_NAMES and not ours.startswith(REWARD_PREFIX):
             raise SettingsError(
@@ -87,12 +86,12 @@ def check_mapping(mapping: Mapping[str, str]) -> None:
 
 
 def content_of_mapping(mapping: Mapping[str, str]) -> Content:
-    """Say what a mapping describes: a grade, a text or a problem makes it rollouts."""
+    """Return what a mapping describes: a grade, a text or a problem makes it rollouts."""
     return "rollouts" if not (OUTCOME_COLUMNS | PROBLEM_COLUMNS).isdisjoint(mapping) else "metrics"
 
 
 def choose_layout(columns: Collection[str], mapping: Mapping[str, str], content: str) -> Layout:
-    """Return what each column is; a mapping that names a column the file has not is an error."""
+    """Return what each column is; a mapping to a column that the file does not have is an error."""
     for ours, theirs in mapping.items():
         if theirs not in columns:
             problem = f"The mapping says {ours}={theirs}, but the file has no column '{theirs}'."
@@ -120,7 +119,7 @@ def infer_layout(columns: Mapping[str, bool]) -> Layout | None:
 
 
 def chart_names(columns: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return column -> (run, metric) where every column is one of an exported chart; the ends of bands are left out."""
+    """Return column -> (run, metric) if every column is one of an exported chart; the ends of bands are dropped."""
     found = {name: CHART_COLUMN.fullmatch(name) for name in columns}
     if not found or not all(found.values()):
         return {}
@@ -128,23 +127,25 @@ def chart_names(columns: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def metric_layout(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
+    """Return the layout of a table of metrics."""
     found = {theirs: ours for ours, theirs in mapping.items()}
     for ours, names in (("step", STEP_NAMES), ("time", TIME_NAMES), ("split", ("split",))):
-        _fill(found, ours, names, columns)
+        match_column(found, ours, names, columns)
     return Layout("metrics", found)
 
 
 def rollout_layout(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
+    """Return the layout of a table of rollouts."""
     found = {theirs: ours for ours, theirs in mapping.items()}
     for ours, names in (("step", STEP_NAMES), *ROLLOUT_NAMES.items()):
-        _fill(found, ours, names, columns)
+        match_column(found, ours, names, columns)
     if (
         "completion" in found.values()
         and found.get("answer") == "answer"
         and "answer" not in mapping
         and "reference" not in found.values()
     ):
-        # Beside the text of a completion, data sets keep the right answer under this name.
+        # Next to a completion, data sets keep the right answer under this name.
         found["answer"] = "reference"
         return Layout(
             "rollouts",
@@ -154,8 +155,8 @@ def rollout_layout(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout
     return Layout("rollouts", found)
 
 
-def _fill(found: dict[str, str], ours: str, names: Iterable[str], columns: Iterable[str]) -> None:
-    """Find the best-named column for one of ours, unless the mapping gave one."""
+def match_column(found: dict[str, str], ours: str, names: Iterable[str], columns: Iterable[str]) -> None:
+    """Find the best-named column for one of ours, unless the mapping has one."""
     folded = {column.casefold(): column for column in columns if column not in found}
     best = next((folded[name] for name in names if name in folded), None)
     if best is not None and ours not in found.values():

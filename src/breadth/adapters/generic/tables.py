@@ -1,4 +1,4 @@
-"""Open any file of rows (JSONL, JSON, CSV, Parquet): what columns it has, and its rows in batches."""
+"""Open any file of rows (JSONL, JSON, CSV, Parquet): its columns, and its rows in batches."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from breadth.adapters.sniff import BOM, first_objects, leading_keys, parse_json
+from breadth.adapters.sniff import BOM, first_objects, leading_keys
 from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import MAX_ROW_BYTES, read_error, read_json_rows, read_text_rows
+from breadth.runs.jsonl import MAX_ROW_BYTES, read_error, read_json_rows, read_text_rows, try_parse_json
 from breadth.runs.schema import Remark
 
 DELIMITERS = ",;\t|"
 MAX_BATCH_ROWS = 8192
-"""Rows handed on at a time, at most."""
+"""Rows of a batch."""
 MAX_BATCH_CHARACTERS = 16 << 20
-"""Characters handed on at a time: a row of a reasoning model may have a hundred thousand."""
+"""Characters of a batch: a row of a reasoning model may have a hundred thousand."""
 MAX_RECORD_LENGTH = 16 << 20
-"""Characters of one row; beyond it a quote was opened and never closed."""
+"""Characters of one row; a longer one has an unclosed quote."""
 MAX_REPAIRS = 20
-"""Quotes without an end that are passed over in one file; each costs reading what follows a second time."""
+"""Unclosed quotes repaired in one file; each costs reading what follows a second time."""
 TEXT_BOM = "\ufeff"
 CsvRows = list[tuple[int, dict[str, str | None]]]
 """Numbered rows, each column -> cell."""
@@ -62,7 +62,7 @@ def csv_rows(path: Path) -> Iterator[CsvRows | Remark]:
 
 
 class _Lines:
-    """Hands lines to the csv module, and can take back those of a row that does not end."""
+    """Gives lines to the csv module, and can return those of a row that does not end."""
 
     def __init__(self, path: Path) -> None:
         self.remarks: list[Remark] = []
@@ -98,13 +98,13 @@ class _Lines:
         self._size, self.ended = 0, False
 
     def take_back(self, keep: int) -> None:
-        """Put the lines of the row just read back to be read again, but for the first ones."""
+        """Return the lines of the last row to be read again, except the first ones."""
         self._ahead += reversed(self.taken[keep:])
         self.settle()
 
 
 class _Table:
-    """Reads the rows of one file and keeps count of what was odd."""
+    """Reads the rows of one CSV file and counts its problems."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,7 +128,7 @@ class _Table:
         reader = csv.reader(self.lines, delimiter=delimiter)
         while len(self._unclosed) <= MAX_REPAIRS:
             self.lines.settle()
-            cells = _next_record(reader)
+            cells = next_record(reader)
             if cells is None and not self.lines.taken:
                 return
             number, text = self.lines.taken[0]
@@ -139,20 +139,20 @@ class _Table:
             yield number, cells
 
     def remarks(self) -> list[Remark]:
-        """Say what was odd about the file, once it is read."""
-        said = list(self.lines.remarks)
+        """Return the problems of the file, once it is read."""
+        remarks = list(self.lines.remarks)
         if self._uneven:
             problem = (
                 f"{len(self._uneven)} rows have more or fewer cells than the header; what has no name was left out."
             )
-            said.append(
+            remarks.append(
                 Remark(problem, str(self.path), self._uneven[0], "Quote cells that hold the delimiter or a line break.")
             )
-        open_quote = "a quote is opened and never closed; the line was read as it stands."
-        said += [Remark(open_quote, str(self.path), row, "Close it.") for row in self._unclosed[:MAX_REPAIRS]]
+        open_quote = "a quote is opened and never closed; the line was read as it is."
+        remarks += [Remark(open_quote, str(self.path), row, "Close it.") for row in self._unclosed[:MAX_REPAIRS]]
         if len(self._unclosed) > MAX_REPAIRS:
             row = self._unclosed[-1]
-            said.append(
+            remarks.append(
                 Remark(
                     "too many quotes are never closed; the rest was not read.",
                     str(self.path),
@@ -160,11 +160,11 @@ class _Table:
                     "Export the file again.",
                 )
             )
-        return said
+        return remarks
 
 
-def _next_record(reader: Iterator[list[str]]) -> list[str] | None:
-    """Return the next row's cells; None at the end, and where a cell is longer than any cell may be."""
+def next_record(reader: Iterator[list[str]]) -> list[str] | None:
+    """Return the next row's cells; None at the end, and if a cell is too long."""
     try:
         return next(reader, None)
     except csv.Error:
@@ -179,7 +179,7 @@ MAX_COLUMN_NAME_LENGTH = 200
 
 @dataclass(frozen=True)
 class TablePreview:
-    """What the start of a file shows."""
+    """The format and columns of a file, from its start."""
 
     format: str
     """JSONL, JSON, CSV or Parquet."""
@@ -188,32 +188,32 @@ class TablePreview:
 
 
 def preview_table(path: Path, start: bytes) -> TablePreview | None:
-    """Return a file's form and columns, or None when it is no file of rows."""
+    """Return a file's format and columns, or None if it is not a file of rows."""
     text = start.removeprefix(BOM).lstrip()
     if text.startswith(b"PAR1"):
-        return _parquet_glimpse(path)
+        return preview_parquet(path)
     if text.startswith(b"{"):
-        return _glimpse_of(
+        return preview_of_rows(
             "JSONL", first_objects(start) or ([dict.fromkeys(leading_keys(start))] if b"\n" not in text else [])
         )
     if text.startswith(b"["):
-        return _glimpse_of("JSON", _first_of_list(text))
-    return _csv_glimpse(text)
+        return preview_of_rows("JSON", first_of_list(text))
+    return preview_csv(text)
 
 
 def read_rows(path: Path, form: str) -> Iterator[NumberedRows | Remark]:
-    """Yield a file's rows in batches, and what was odd about it."""
+    """Yield a file's rows in batches, and remarks on its problems."""
     readers: dict[str, Callable[[Path], Iterator[Any]]] = {
         "JSONL": read_json_rows,
-        "JSON": _list_rows,
+        "JSON": read_json_list,
         "CSV": csv_rows,
-        "Parquet": _parquet_rows,
+        "Parquet": read_parquet,
     }
     return readers[form](path)
 
 
 def is_numeric(value: Any) -> bool:
-    """Say whether a value, or the text of a cell, is a number."""
+    """Whether a value, or the text of a cell, is a number."""
     if isinstance(value, str):
         try:
             float(value)
@@ -223,7 +223,8 @@ def is_numeric(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def _glimpse_of(form: str, rows: list[dict[str, Any]]) -> TablePreview | None:
+def preview_of_rows(form: str, rows: list[dict[str, Any]]) -> TablePreview | None:
+    """Return the columns of the first rows, and which hold numbers."""
     columns: dict[str, bool] = {}
     for row in rows:
         for name, value in row.items():
@@ -231,8 +232,8 @@ def _glimpse_of(form: str, rows: list[dict[str, Any]]) -> TablePreview | None:
     return TablePreview(form, columns) if columns else None
 
 
-def _first_of_list(text: bytes) -> list[dict[str, Any]]:
-    """Return the first object of a JSON list, alone: the list itself may be long."""
+def first_of_list(text: bytes) -> list[dict[str, Any]]:
+    """Return the first object of a JSON list, without reading the rest."""
     try:
         first, _ = JSONDecoder().raw_decode(text[1:].lstrip().decode("utf-8", errors="replace"))
     except (ValueError, RecursionError):
@@ -240,7 +241,8 @@ def _first_of_list(text: bytes) -> list[dict[str, Any]]:
     return [first] if isinstance(first, dict) else []
 
 
-def _csv_glimpse(text: bytes) -> TablePreview | None:
+def preview_csv(text: bytes) -> TablePreview | None:
+    """Return the columns of a CSV file, or None if it is not one."""
     lines = text.decode("utf-8", errors="replace").splitlines()[:8]
     if not lines or "\0" in lines[0]:
         return None
@@ -252,8 +254,8 @@ def _csv_glimpse(text: bytes) -> TablePreview | None:
     return TablePreview("CSV", known) if known else None
 
 
-def _parquet_glimpse(path: Path) -> TablePreview | None:
-    """Return a Parquet file's columns; none at all where its end is missing, so that reading it says so."""
+def preview_parquet(path: Path) -> TablePreview | None:
+    """Return a Parquet file's columns; none if it is truncated, so that reading it reports that."""
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError):
@@ -262,13 +264,14 @@ def _parquet_glimpse(path: Path) -> TablePreview | None:
     return TablePreview("Parquet", numeric)
 
 
-def _list_rows(path: Path) -> Iterator[NumberedRows | Remark]:
+def read_json_list(path: Path) -> Iterator[NumberedRows | Remark]:
+    """Yield the rows of a JSON list; other entries are left out with a remark."""
     try:
         size = path.stat().st_size
         content = path.read_bytes() if size <= MAX_ROW_BYTES else b""
     except OSError as error:
         raise read_error(path, error) from error
-    rows = parse_json(content.removeprefix(BOM))
+    rows = try_parse_json(content.removeprefix(BOM))
     if not isinstance(rows, list):
         what = (
             "is not a whole JSON list."
@@ -284,11 +287,12 @@ def _list_rows(path: Path) -> Iterator[NumberedRows | Remark]:
     yield [(number, row) for number, row in enumerate(rows, 1) if isinstance(row, dict)]
 
 
-def _parquet_rows(path: Path) -> Iterator[NumberedRows | Remark]:
+def read_parquet(path: Path) -> Iterator[NumberedRows | Remark]:
+    """Yield the rows of a Parquet file in batches."""
     first = 1
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
+            for batch in file.iter_batches(batch_size=rows_per_batch(file.metadata)):
                 rows = batch.to_pylist()
                 yield list(enumerate(rows, first))
                 first += len(rows)
@@ -300,7 +304,7 @@ def _parquet_rows(path: Path) -> Iterator[NumberedRows | Remark]:
         ) from error
 
 
-def _batch_rows(metadata: Any) -> int:
-    """Return how many rows to take at a time, so that a batch stays small however long its texts are."""
+def rows_per_batch(metadata: Any) -> int:
+    """Return the rows of a batch, few enough that it stays small however long its texts are."""
     size = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
     return int(min(MAX_BATCH_ROWS, max(1, MAX_BATCH_CHARACTERS * metadata.num_rows // max(size, 1))))

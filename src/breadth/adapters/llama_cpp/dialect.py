@@ -1,4 +1,4 @@
-"""llama.cpp's server: how it is asked, and the doctor's changes in its own words."""
+"""llama.cpp's server: its requests, and the doctor's changes as its settings."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ class LlamaCppDialect(ServerDialect):
         models = identity.models.get("data") or ()
         owners = {model.get("owned_by") for model in models if isinstance(model, Mapping)}
         named = identity.headers.get("server", "").lower().startswith("llama.cpp")
-        return named or "llamacpp" in owners or "default_generation_settings" in _props(identity)
+        return named or "llamacpp" in owners or "default_generation_settings" in properties_page(identity)
 
     def fit_to(self, identity: ServerIdentity) -> LlamaCppDialect:
         """Return the dialect as this server needs it: its chat template says whether it has a place for thinking."""
-        template = _props(identity).get("chat_template")
+        template = properties_page(identity).get("chat_template")
         return replace(self, thinks=isinstance(template, str) and "reasoning_content" in template)
 
     def speculates(self, identity: ServerIdentity) -> bool | None:
-        """Say whether the server decodes speculatively; None when it does not tell."""
-        defaults = _props(identity).get("default_generation_settings") or {}
+        """Whether the server decodes speculatively; None if it does not report it."""
+        defaults = properties_page(identity).get("default_generation_settings") or {}
         kinds = (defaults.get("params") or {}).get("speculative.types")
         return None if kinds is None else kinds != "none"
 
@@ -98,7 +98,7 @@ class LlamaCppDialect(ServerDialect):
         return path, body
 
     def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
-        """Return the sampling fields under the server's names, and switch off every sampler we know nothing of."""
+        """Return the sampling fields under the server's names, and switch off every other sampler."""
         ours = {"top_k": sampling.top_k, "min_p": sampling.min_p, "repeat_penalty": sampling.repetition_penalty}
         off = {
             "typical_p": 1.0,
@@ -111,7 +111,7 @@ class LlamaCppDialect(ServerDialect):
         return super().sampling_fields(sampling) | ours | off
 
     def thinking_fields(self, tokens: int) -> dict[str, Any]:
-        """Return the field that caps thinking; the server heeds it in chats whose template it can tell thinking from."""
+        """Return the field that caps thinking; it works in chats whose template separates thinking."""
         return {"reasoning_budget_tokens": tokens}
 
     def prompt_fields(self, request: SampleRequest) -> dict[str, Any]:
@@ -127,6 +127,7 @@ class LlamaCppDialect(ServerDialect):
         return {"messages": [*messages, {"role": "assistant", "content": "", "reasoning_content": thought}]}
 
 
-def _props(identity: ServerIdentity) -> Mapping[str, Any]:
+def properties_page(identity: ServerIdentity) -> Mapping[str, Any]:
+    """Return the server's page of properties, if it has one."""
     page = identity.props.get("/props")
     return page if isinstance(page, Mapping) else {}

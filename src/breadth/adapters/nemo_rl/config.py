@@ -36,41 +36,42 @@ FIELDS: Mapping[str, str] = {
     "correct_mismatch": "loss_fn.use_importance_sampling_correction",
     "engine": "policy.generation.backend",
 }
-"""Our knob -> NeMo-RL's setting."""
+"""Field of `TrainerConfig` -> NeMo-RL's setting."""
 DIRECT_FIELDS = frozenset(FIELDS) - {"kl_given", "estimator", "length_penalty", "engine", "max_completion_length"}
-"""Knobs whose value is the setting's."""
+"""Fields whose value is that of the setting."""
 
 
 @dataclass(frozen=True)
 class NemoRlSettings:
-    """Reads the YAML of ``examples/run_grpo.py``; recipes leave much to the file they name under ``defaults``, which is not read."""
+    """Reads the YAML of ``examples/run_grpo.py``, not the file that a recipe names under ``defaults``."""
 
     trainer = "nemo-rl"
     """Name in the catalogue."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
-        """Tell by settings that only NeMo-RL has."""
+        """Recognise settings that only NeMo-RL has."""
         return path.suffix in (".yaml", ".yml") and (
             b"num_prompts_per_step" in start or b"num_generations_per_prompt" in start
         )
 
     def read(self, path: Path) -> Mapping[str, Any]:
-        """Return the settings of a file by dotted path, references to one another put in."""
+        """Return the settings of a file by dotted path, with references resolved."""
         found = read_table(path, exponents=True)
         if not isinstance(found, Mapping):
             raise BrokenFileError(path, "holds no table of settings.", "Give NeMo-RL's YAML.")
         return resolve_references(dict(flatten_table(found)))
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
-        """Translate what is set; NeMo-RL's own defaults stand in its YAML, not in its code, and are not supposed."""
+        """Translate what is set; no defaults are assumed, since NeMo-RL keeps them in its YAML, not in its code."""
         own = resolve_references(dict(flatten_table(config)))
         read = Settings(own)
         shaped = read.switch("grpo.reward_shaping.enabled")
+        packed = read.switch("policy.sequence_packing.enabled") or read.switch("policy.dynamic_batching.enabled")
         return TrainerConfig(
             group=read.whole(FIELDS["group"]),
             prompts=read.whole(FIELDS["prompts"]),
-            updates=_updates(read),
-            micro_batch=None if _packed(read) else read.whole(FIELDS["micro_batch"]),
+            updates=updates_per_generation(read),
+            micro_batch=None if packed else read.whole(FIELDS["micro_batch"]),
             learning_rate=read.number(FIELDS["learning_rate"]),
             estimator=read.text(FIELDS["estimator"]),
             clip_low=read.number(FIELDS["clip_low"]),
@@ -98,20 +99,16 @@ class NemoRlSettings:
             correct_mismatch=read.switch(FIELDS["correct_mismatch"]),
             engine=read.text(FIELDS["engine"]),
             logs_rollouts=True,
-            user_settings={knob: render_setting(name, own[name]) for knob, name in FIELDS.items() if name in own},
+            user_settings={field: render_setting(name, own[name]) for field, name in FIELDS.items() if name in own},
         )
 
-    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
-        """Word changes as overrides."""
-        return tuple(dict.fromkeys(line for change in changes for line in _overrides(change, knobs)))
+    def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
+        """Render changes as Hydra overrides."""
+        return tuple(dict.fromkeys(line for change in changes for line in render_overrides(change, config)))
 
 
-def _packed(read: Settings) -> bool:
-    return bool(read.switch("policy.sequence_packing.enabled") or read.switch("policy.dynamic_batching.enabled"))
-
-
-def _updates(read: Settings) -> float | None:
-    """Return optimizer steps a generation; asynchronous rollouts lag behind by more than updates."""
+def updates_per_generation(read: Settings) -> float | None:
+    """Return optimizer steps per generation; None for asynchronous rollouts, which lag by more than updates."""
     prompts, group = read.number(FIELDS["prompts"]), read.number(FIELDS["group"])
     batch = read.number("policy.train_global_batch_size")
     if not prompts or not group or not batch or read.switch("grpo.async_grpo.enabled"):
@@ -119,13 +116,14 @@ def _updates(read: Settings) -> float | None:
     return float(math.ceil(prompts * group / batch))
 
 
-def _overrides(change: Change, knobs: TrainerConfig) -> tuple[str, ...]:
+def render_overrides(change: Change, config: TrainerConfig) -> tuple[str, ...]:
+    """Return the overrides for one change."""
     if change.setting == "updates":
-        if not knobs.prompts or not knobs.group:
+        if not config.prompts or not config.group:
             return ()
-        return (f"policy.train_global_batch_size={max(1, knobs.prompts * knobs.group // max(1, int(change.value)))}",)
+        return (f"policy.train_global_batch_size={max(1, config.prompts * config.group // max(1, int(change.value)))}",)
     if change.setting == "max_completion_length":
-        return (f"{CAP}={change.value}", f"{CONTEXT}={change.value + (knobs.max_prompt_length or 0)}")
+        return (f"{CAP}={change.value}", f"{CONTEXT}={change.value + (config.max_prompt_length or 0)}")
     value = f"{change.value:g}" if isinstance(change.value, float) else str(change.value)
     return (f"{FIELDS[change.setting]}={value}",) if change.setting in DIRECT_FIELDS else ()
 

@@ -39,7 +39,7 @@ OLDER_FLAGS: Mapping[str, str] = {
     "use_dynamic_batch": "train.dynamic_batch_enable",
     "async_train": "train.async_enable",
 }
-"""Flags before 0.11 -> as they are called since."""
+"""Flag before 0.11 -> its present name."""
 DEFAULTS: Mapping[str, Any] = {
     "rollout.n_samples_per_prompt": 1,
     "rollout.batch_size": 1024,
@@ -79,15 +79,15 @@ FIELDS: Mapping[str, str] = {
     "correct_mismatch": "algo.advantage.is_correction_enable",
     "length_penalty": "reward.overlong_buffer_len",
 }
-"""Our knob -> OpenRLHF's flag."""
+"""Field of `TrainerConfig` -> OpenRLHF's flag."""
 SWITCH_FLAGS = frozenset({"dynamic_sampling", "correct_mismatch"})
-"""Knobs that are flags without a value."""
+"""Fields that are flags without a value."""
 DIRECT_FLAGS = (
     frozenset(FIELDS)
     - SWITCH_FLAGS
     - {"clip_low", "clip_high", "kl_given", "estimator", "sequence_ratio", "length_penalty"}
 )
-"""Knobs whose value is the flag's."""
+"""Fields whose value is that of the flag."""
 OPENRLHF_FLAG = re.compile(
     rb"--(rollout\.n_samples_per_prompt|n_samples_per_prompt|algo\.kl\.init_coef|init_kl_coef|algo\.advantage\.estimator)\b"
 )
@@ -101,24 +101,24 @@ class OpenRlhfSettings:
     """Name in the catalogue."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
-        """Tell by flags that only OpenRLHF has."""
+        """Recognise flags that only OpenRLHF has."""
         return path.suffix in (".sh", ".bash", ".txt") and OPENRLHF_FLAG.search(start) is not None
 
     def read(self, path: Path) -> Mapping[str, Any]:
-        """Return the flags of a script, spelled as there."""
+        """Return the flags of a script, as spelled there."""
         return script_arguments(path)
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
-        """Translate, older names by what they are called now."""
+        """Translate the flags, older ones by their present names."""
         names = {OLDER_FLAGS.get(name, name): name for name in config}
         own = {name: config[spelling] for name, spelling in names.items()}
         read = Settings(own, DEFAULTS if any(name in own for name in FIELDS.values()) else {})
-        low, high = _clips(read)
+        low, high = clip_range(read)
         loss = read.text("actor.policy_loss_type")
         return TrainerConfig(
             group=read.whole("rollout.n_samples_per_prompt"),
             prompts=read.whole("rollout.batch_size"),
-            updates=_updates(read),
+            updates=optimizer_steps(read),
             micro_batch=None if read.switch("train.dynamic_batch_enable") else read.whole("train.micro_batch_size"),
             learning_rate=read.number("actor.adam.lr"),
             estimator=read.text("algo.advantage.estimator"),
@@ -144,16 +144,16 @@ class OpenRlhfSettings:
             correct_mismatch=read.switch("algo.advantage.is_correction_enable"),
             engine="vllm",
             logs_rollouts=False,
-            unused=tuple(_idle(read)),
-            user_settings={knob: _flag(names[name], own[name]) for knob, name in FIELDS.items() if name in own},
+            unused=tuple(unused_settings(read)),
+            user_settings={field: render_flag(names[name], own[name]) for field, name in FIELDS.items() if name in own},
         )
 
-    def patch(self, changes: Sequence[Change], knobs: TrainerConfig) -> tuple[str, ...]:
-        """Word changes as flags, in the spelling of the user's script."""
-        older = bool(knobs.user_settings) and not any(
-            "." in said.partition(" ")[0] for said in knobs.user_settings.values()
+    def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
+        """Render changes as flags, in the spelling of the user's script."""
+        older = bool(config.user_settings) and not any(
+            "." in setting.partition(" ")[0] for setting in config.user_settings.values()
         )
-        lines = dict.fromkeys(line for change in changes for line in _words(change, knobs, changes))
+        lines = dict.fromkeys(line for change in changes for line in flags_for(change, config, changes))
         back = {new: old for old, new in OLDER_FLAGS.items() if old != "generate_max_len"}
         return tuple(
             f"--{back.get(name, name) if older else name}{value}"
@@ -161,14 +161,16 @@ class OpenRlhfSettings:
         )
 
 
-def _flag(name: str, value: Any) -> str:
+def render_flag(name: str, value: Any) -> str:
+    """Return a flag with its value as in a script."""
     if value is True:
         return f"--{name}"
     values = value if isinstance(value, list) else [value]
-    return render_setting(f"--{name}", " ".join(str(one) for one in values)).replace("=", " ", 1).replace("'", "")
+    return render_setting(f"--{name}", " ".join(map(str, values))).replace("=", " ", 1).replace("'", "")
 
 
-def _clips(read: Settings) -> tuple[float | None, float | None]:
+def clip_range(read: Settings) -> tuple[float | None, float | None]:
+    """Return the lower and upper clip range."""
     both = read.own.get("actor.eps_clip_low_high")
     if both is None:
         return read.number("actor.eps_clip"), read.number("actor.eps_clip")
@@ -176,8 +178,8 @@ def _clips(read: Settings) -> tuple[float | None, float | None]:
     return pair.number("low"), pair.number("high")
 
 
-def _updates(read: Settings) -> float | None:
-    """Return optimizer steps a generation; asynchronous rollouts lag behind by more than updates."""
+def optimizer_steps(read: Settings) -> float | None:
+    """Return optimizer steps per generation; None for asynchronous rollouts, which lag by more than updates."""
     names = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size", "train.max_epochs")
     prompts, group, batch, epochs = (read.number(name) for name in names)
     if not prompts or not group or not batch or not epochs or read.switch("train.async_enable") is not False:
@@ -185,36 +187,36 @@ def _updates(read: Settings) -> float | None:
     return math.ceil(prompts * group / batch) * epochs
 
 
-def _idle(read: Settings) -> Iterator[UnusedSetting]:
+def unused_settings(read: Settings) -> Iterator[UnusedSetting]:
+    """Yield flags that have no effect, with the reason."""
     if "actor.eps_clip" in read.own and "actor.eps_clip_low_high" in read.own:
         yield UnusedSetting(
-            _flag("actor.eps_clip", read.own["actor.eps_clip"]), "eps_clip_low_high takes its place", intended=False
+            render_flag("actor.eps_clip", read.own["actor.eps_clip"]),
+            "eps_clip_low_high takes its place",
+            intended=False,
         )
     if "algo.dynamic_filtering_range" in read.own and read.switch("algo.dynamic_filtering_enable") is False:
         value = read.own["algo.dynamic_filtering_range"]
         yield UnusedSetting(
-            _flag("algo.dynamic_filtering_range", value), "dynamic filtering is not switched on", intended=True
+            render_flag("algo.dynamic_filtering_range", value), "dynamic filtering is not switched on", intended=True
         )
 
 
-def _words(change: Change, knobs: TrainerConfig, together: Sequence[Change]) -> list[str]:
-    """Return flags as ``name| value``."""
+def flags_for(change: Change, config: TrainerConfig, together: Sequence[Change]) -> list[str]:
+    """Return the flags for a change as ``name| value``."""
     if change.setting in ("clip_low", "clip_high"):
-        wanted = {one.setting: one.value for one in together}
-        low = wanted.get("clip_low", 0.2 if knobs.clip_low is None else knobs.clip_low)
-        high = wanted.get("clip_high", low if knobs.clip_high is None else knobs.clip_high)
+        wanted = {other.setting: other.value for other in together}
+        low = wanted.get("clip_low", 0.2 if config.clip_low is None else config.clip_low)
+        high = wanted.get("clip_high", low if config.clip_high is None else config.clip_high)
         return [f"actor.eps_clip_low_high| {low:g} {high:g}"]
     if change.setting == "updates":
-        if not knobs.prompts or not knobs.group:
+        if not config.prompts or not config.group:
             return [f"train.max_epochs| {int(change.value)}"]
-        return [f"train.batch_size| {max(1, knobs.prompts * knobs.group // max(1, int(change.value)))}"]
+        return [f"train.batch_size| {max(1, config.prompts * config.group // max(1, int(change.value)))}"]
     if change.setting in SWITCH_FLAGS:
         return [f"{FIELDS[change.setting]}|"] if change.value else []
-    return [f"{FIELDS[change.setting]}| {_number(change.value)}"] if change.setting in DIRECT_FLAGS else []
-
-
-def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    value = f"{change.value:g}" if isinstance(change.value, float) else str(change.value)
+    return [f"{FIELDS[change.setting]}| {value}"] if change.setting in DIRECT_FLAGS else []
 
 
 SETTINGS = OpenRlhfSettings()

@@ -16,36 +16,36 @@ from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 
 CLOCK_KEYS = ("step", "time")
 PREFERRED_PREFIXES = ("train/agg/effective/", "train/agg/all/", "train/agg/")
-"""All environments before single ones, and of those the rollouts that were trained on: failed ones count as zero
-reward.
-"""
+"""All environments before single ones, and of those the rollouts trained on: failed ones count as zero reward."""
 ORCHESTRATOR_NAMES = frozenset({"time/wait_for_policy", "time/wait_for_ckpt"})
 SHARED_NAMES = ("time/step", "time/save_ckpt")
 """Names that trainer and orchestrator both log, for different things."""
 
 
 def read_metrics(path: Path) -> Iterator[Record]:
-    """Yield one row a step (and one for its evaluations), whoever logged what when."""
+    """Yield one row per step (and one for its evaluations), merged from trainer and orchestrator."""
     reader, merger = MetricReader(), StepMerger()
     for block in read_json_rows(path):
         if isinstance(block, Remark):
             yield block
             continue
         for number, row in block:
-            for part in _rows(row, reader, number):
-                yield from (_ordered(done) for done in merger.add(part))
-    yield from (_ordered(done) for done in merger.flush())
+            for part in split_metrics(row, reader, number):
+                yield from map(order_metrics, merger.add(part))
+    yield from map(order_metrics, merger.flush())
     yield from reader.remarks(path)
 
 
-def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
+def split_metrics(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
+    """Return the metric rows of one logged row; names that both processes log get the orchestrator's prefix."""
     values = reader.numbers({name: value for name, value in row.items() if name not in CLOCK_KEYS}, number)
     if not ORCHESTRATOR_NAMES.isdisjoint(row):
         values = {f"orchestrator/{name}" if name in SHARED_NAMES else name: value for name, value in values.items()}
     return metric_rows(values, as_step(row.get("step")), as_number(row["time"]) if "time" in row else None)
 
 
-def _ordered(row: MetricRow) -> MetricRow:
+def order_metrics(row: MetricRow) -> MetricRow:
+    """Return a row with the preferred names first."""
     return MetricRow(order_by_prefix(row.values, PREFERRED_PREFIXES), row.step, row.time, row.split)
 
 
@@ -74,22 +74,21 @@ METRIC_PREFIXES = (
     "time/wait_for_",
     "train/agg/",
 )
-"""What names start with that prime-rl logs and others do not."""
-UNIX = 1e9
-"""No clock of a training run shows less (September 2001)."""
+"""Prefixes of names that only prime-rl logs."""
+MIN_UNIX_TIME = 1e9
 
 
 @dataclass(frozen=True)
 class PrimeRlImporter:
     """Reads prime-rl's run folder and verifiers' evaluation results.
 
-    - ``metrics.jsonl``: trainer and orchestrator append to one file, some steps apart; rows of one step are joined.
+    - ``metrics.jsonl``: trainer and orchestrator append to one file, some steps apart; rows of one step are merged.
     - ``rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl``: verifiers episodes; each trace of a trained agent
       is a rollout. The problem is the environment and the task's key. ``effective`` repeats part of ``all``.
     - ``token_exports/step_N/rank_R.jsonl``: per-token columns. An export names no task and has no text, so its problem
-      is the environment and a hash of the prompt's tokens: groups hold together, but its rows cannot be matched with
-      the episodes of the same step. Count one or the other.
-    - ``results.jsonl`` of ``vf-eval``: held-out rollouts, with the reference answer beside them.
+      is the environment and a hash of the prompt's tokens: groups stay together, but its rows cannot be matched with
+      the episodes of the same step. Import one or the other.
+    - ``results.jsonl`` of ``vf-eval``: held-out rollouts with the reference answer.
     """
 
     trainer = "prime-rl"
@@ -98,7 +97,9 @@ class PrimeRlImporter:
     """Over the whole vocabulary, at each token's sampling temperature, averaged over the tokens that are trained on."""
     switches = MappingProxyType(
         {
-            "rollouts": "[monitors.file] in the TOML (on unless --no-monitors.file); in verifiers: vf-eval --save-results",
+            "rollouts": (
+                "[monitors.file] in the TOML (on unless --no-monitors.file); in verifiers: vf-eval --save-results"
+            ),
             **dict.fromkeys(
                 ("token_ids", "logprobs", "old_logprobs", "advantages", "mask"), "trainer.enable_token_export = true"
             ),
@@ -107,7 +108,7 @@ class PrimeRlImporter:
     """What to set in the run's TOML."""
 
     def recognises(self, path: Path, start: bytes) -> str | None:  # noqa: ARG002 - the protocol passes it
-        """Tell the kinds apart by the keys of the first row, metrics by names of prime-rl's own."""
+        """Recognise the kinds by the keys of the first row, metrics by names that only prime-rl logs."""
         keys = leading_keys(start)
         if keys >= TOKEN_KEYS:
             return TOKENS_KIND
@@ -117,10 +118,10 @@ class PrimeRlImporter:
             return EPISODES_KIND
         if keys >= RESULT_KEYS:
             return RESULTS_KIND
-        return METRICS_KIND if any(_is_metrics(row) for row in first_objects(start)) else None
+        return METRICS_KIND if any(is_metric_row(row) for row in first_objects(start)) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
-        """Drop the effective episodes of a step where all of that step are there."""
+        """Drop the effective episodes of a step if all episodes of that step are there."""
         there = set(files)
         return [
             file
@@ -139,9 +140,10 @@ class PrimeRlImporter:
         return readers[kind](path)
 
 
-def _is_metrics(row: Mapping[str, Any]) -> bool:
+def is_metric_row(row: Mapping[str, Any]) -> bool:
+    """Whether a row has prime-rl's clock and one of its names."""
     clock = as_number(row.get("time"))
-    ours = as_step(row.get("step")) is not None and clock is not None and clock > UNIX
+    ours = as_step(row.get("step")) is not None and clock is not None and clock > MIN_UNIX_TIME
     return ours and any(name.startswith(METRIC_PREFIXES) for name in row)
 
 

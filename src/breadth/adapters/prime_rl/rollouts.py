@@ -21,7 +21,7 @@ def conversation(turns: Iterable[Any]) -> str:
 
 
 def policy_text(completion: Any) -> str:
-    """Return what the policy wrote: its own turns of a conversation, or a plain text as it is."""
+    """Return the text of the policy: its own turns of a conversation, or a plain text unchanged."""
     if not isinstance(completion, list) or not all(isinstance(turn, Mapping) for turn in completion):
         return as_text(completion)
     return "\n\n".join(
@@ -30,20 +30,21 @@ def policy_text(completion: Any) -> str:
 
 
 def turn_text(turn: Mapping[str, Any]) -> str:
-    """Return one turn's text: reasoning first where it is kept apart, then the reply, then the tools it calls."""
+    """Return one turn's text: reasoning first if it is separate, then the reply, then the tools it calls."""
     calls = turn.get("tool_calls")
-    parts = [_content(turn.get("reasoning_content")), _content(turn.get("content"))]
-    return "\n\n".join(part for part in (*parts, *map(_call, calls if isinstance(calls, list) else ())) if part)
+    parts = [content_text(turn.get("reasoning_content")), content_text(turn.get("content"))]
+    return "\n\n".join(part for part in (*parts, *map(call_text, calls if isinstance(calls, list) else ())) if part)
 
 
-def _content(content: Any) -> str:
-    """Return plain content as it is, of content in parts the texts."""
+def content_text(content: Any) -> str:
+    """Return plain content unchanged, of content in parts the texts."""
     if isinstance(content, list):
         return "\n".join(as_text(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part)
     return "" if content is None else as_text(content)
 
 
-def _call(call: Any) -> str:
+def call_text(call: Any) -> str:
+    """Return a tool call as text."""
     body = call.get("function", call) if isinstance(call, Mapping) else call
     if isinstance(body, Mapping) and "name" in body:
         return f"{as_text(body['name'])}({as_text(body.get('arguments', ''))})"
@@ -56,38 +57,39 @@ TRUNCATING_STOPS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_t
 """Stop conditions under which verifiers calls a trace truncated."""
 DIGEST = re.compile(r"[0-9a-f]{32,}")
 KEPT_DIGITS = 16
-"""Of a task's content hash: enough to tell 10^8 problems apart."""
+"""Digits of a task's content hash that are kept: enough for 10^8 problems."""
 
 
 def trace_rows(episode: Mapping[str, Any]) -> list[RolloutRow]:
-    """Return a row for each trace whose agent is trained; a judge's trace is no rollout of the policy."""
+    """Return a row for each trace of a trained agent; a judge's trace is not a rollout of the policy."""
     traces = episode.get("traces")
     found = [trace for trace in traces if isinstance(trace, Mapping)] if isinstance(traces, list) else []
-    return [_trace_row(trace, episode) for trace in found if _table(trace, "agent").get("trainable", True)]
+    return [trace_row(trace, episode) for trace in found if _table(trace, "agent").get("trainable", True)]
 
 
-def _trace_row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> RolloutRow:
+def trace_row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> RolloutRow:
+    """Return one trace under our column names."""
     task = _table(trace, "task") or _table(episode, "task")
     env = _table(episode, "env")
     origin = as_text(env.get("name") or env.get("id") or "") or None
     work = _table(_table(episode, "run"), "work")
-    branch = _branch(trace)
-    prompt = _prompt(branch, _table(task, "data"))
+    branch = last_branch(trace)
+    prompt = prompt_text(branch, _table(task, "data"))
     return {
-        **_token_columns(branch),
-        **_rewards(trace),
-        **_trace_rest(trace, work),
+        **token_columns(branch),
+        **weighted_rewards(trace),
+        **trace_extras(trace, work),
         "step": as_step(work.get("step")),
         "split": work["type"] if work.get("type") in ("train", "eval") else None,
-        "problem": _task_id(task, origin, prompt),
+        "problem": task_id(task, origin, prompt),
         "group": _table(episode, "group").get("id"),
         "prompt": prompt,
         "reference": _table(task, "data").get("answer"),
         "origin": origin,
         "completion": policy_text([node["message"] for node in branch if node.get("sampled")]) if branch else None,
         "advantage": _table(trace, "info").get("advantage"),
-        "tokens": _written(trace, branch),
-        "truncated": _truncated(trace),
+        "tokens": count_tokens(trace, branch),
+        "truncated": is_truncated(trace),
     }
 
 
@@ -101,8 +103,8 @@ def _list(parent: Mapping[str, Any], key: str) -> Sequence[Any]:
     return value if isinstance(value, list) else []
 
 
-def _branch(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the nodes from the root to the last message; a node's parent stands before it."""
+def last_branch(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the nodes from the root to the last message; a node's parent comes before it."""
     nodes = _list(trace, "nodes")
     branch: list[Mapping[str, Any]] = []
     place = len(nodes) - 1
@@ -115,8 +117,8 @@ def _branch(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return branch[::-1]
 
 
-def _prompt(branch: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> str | None:
-    """Return what the policy saw before its first reply; of a trace without messages, the task's own prompt."""
+def prompt_text(branch: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> str | None:
+    """Return the prompt before the first reply; of a trace without messages, the task's own prompt."""
     replied = next((place for place, node in enumerate(branch) if node.get("sampled")), len(branch))
     if replied:
         return conversation(node["message"] for node in branch[:replied])
@@ -126,7 +128,8 @@ def _prompt(branch: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> str
     return conversation([*([{"role": "system", "content": system}] if system else []), *turns]) or None
 
 
-def _task_id(task: Mapping[str, Any], origin: str | None, prompt: str | None) -> str:
+def task_id(task: Mapping[str, Any], origin: str | None, prompt: str | None) -> str:
+    """Return the problem of a task: environment and the task's key, hash or index, else a hash of the prompt."""
     names = (task.get("key"), task.get("hash"), _table(task, "data").get("idx"))
     name = next((as_text(name) for name in names if name is not None), None)
     if name is None:
@@ -135,8 +138,8 @@ def _task_id(task: Mapping[str, Any], origin: str | None, prompt: str | None) ->
     return f"{origin}/{short}" if origin else short
 
 
-def _rewards(trace: Mapping[str, Any]) -> RolloutRow:
-    """Return the total and its weighted parts; a part that was not scored is left out, a total of none is null."""
+def weighted_rewards(trace: Mapping[str, Any]) -> RolloutRow:
+    """Return the total and its weighted parts; a part without a score is left out, the total of none is null."""
     parts: RolloutRow = {}
     for name, reward in _table(trace, "rewards").items():
         score = as_number(reward.get("score")) if isinstance(reward, Mapping) else None
@@ -146,8 +149,8 @@ def _rewards(trace: Mapping[str, Any]) -> RolloutRow:
     return {**parts, "reward": sum(parts.values()) if parts else trace.get("reward")}
 
 
-def _token_columns(branch: Sequence[Mapping[str, Any]]) -> RolloutRow:
-    """Return the per-token columns from the first sampled token on; nothing where the trace holds no tokens."""
+def token_columns(branch: Sequence[Mapping[str, Any]]) -> RolloutRow:
+    """Return the per-token columns from the first sampled token on; empty if the trace holds no tokens."""
     ids: list[Any] = []
     mask: list[bool] = []
     logprobs: list[Any] = []
@@ -158,8 +161,8 @@ def _token_columns(branch: Sequence[Mapping[str, Any]]) -> RolloutRow:
             return {}
         ids += own
         mask += sampled
-        logprobs += _spread(_list(node, "logprobs"), sampled)
-        advantages += _spread(_list(node, "advantages"), sampled)
+        logprobs += spread_over_mask(_list(node, "logprobs"), sampled)
+        advantages += spread_over_mask(_list(node, "advantages"), sampled)
     if True not in mask:
         return {}
     start = mask.index(True)
@@ -172,29 +175,30 @@ def _token_columns(branch: Sequence[Mapping[str, Any]]) -> RolloutRow:
     return {name: values for name, values in columns.items() if any(value is not None for value in values)}
 
 
-def _spread(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    """Put a value that exists for sampled tokens only in its places; null elsewhere."""
+def spread_over_mask(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """Return values of the sampled tokens at their positions; null elsewhere."""
     following = iter(values)
     return [next(following, None) if sampled else None for sampled in mask]
 
 
-def _written(trace: Mapping[str, Any], branch: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return how many tokens the policy wrote: as the server counted them, else the sampled ones."""
+def count_tokens(trace: Mapping[str, Any], branch: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return how many tokens the policy wrote: as counted by the server, else the sampled ones."""
     usages = [_table(call, "usage") for call in _list(trace, "calls") if isinstance(call, Mapping)]
     counts = [as_step(usage["completion_tokens"]) or 0 for usage in usages if "completion_tokens" in usage]
     sampled = sum(bool(flag) for node in branch for flag in _list(node, "mask"))
     return sum(counts) if counts else sampled or None
 
 
-def _truncated(trace: Mapping[str, Any]) -> bool | None:
+def is_truncated(trace: Mapping[str, Any]) -> bool | None:
+    """Whether a trace was truncated; None if it does not say."""
     calls = [call for call in _list(trace, "calls") if isinstance(call, Mapping) and not call.get("error")]
     if trace.get("stop_condition") is None and not calls:
         return None
     return trace.get("stop_condition") in TRUNCATING_STOPS or bool(calls and calls[-1].get("finish_reason") == "length")
 
 
-def _trace_rest(trace: Mapping[str, Any], work: Mapping[str, Any]) -> RolloutRow:
-    """Return what has no column and is worth keeping; timings, tools and configurations are not."""
+def trace_extras(trace: Mapping[str, Any], work: Mapping[str, Any]) -> RolloutRow:
+    """Return the extras worth keeping: not timings, tools and configurations."""
     errors = [
         f"{as_text(error.get('type'))}: {as_text(error.get('message'))}"
         for error in _list(trace, "errors")
@@ -228,7 +232,7 @@ USED_KEYS = frozenset(
         "tool_defs",
     }
 )
-"""Keys that have a column, and timings and tools, which say nothing about the rollout."""
+"""Keys that have a column, and timings and tools, which do not describe the rollout."""
 
 
 def result_rows(record: Mapping[str, Any]) -> list[RolloutRow]:
@@ -239,33 +243,35 @@ def result_rows(record: Mapping[str, Any]) -> list[RolloutRow]:
     origin = next((record[name] for name in ORIGIN_KEYS if isinstance(record.get(name), str)), None)
     text = None if prompt is None else conversation(prompt) if isinstance(prompt, list) else as_text(prompt)
     row: RolloutRow = {
-        "problem": _example_id(record.get("example_id"), origin, text),
+        "problem": example_id(record.get("example_id"), origin, text),
         "prompt": text,
         "completion": None if completion is None else policy_text(completion),
         "reference": record.get("answer"),
         "origin": origin,
         "reward": record.get("reward"),
         "advantage": record.get("advantage"),
-        "tokens": _output_tokens(record),
+        "tokens": output_tokens(record),
         "truncated": record.get("is_truncated"),
         "step": as_step(record.get("step")),
     }
-    return [{**_result_rest(record, row), **row}]
+    return [{**result_extras(record, row), **row}]
 
 
-def _example_id(example: Any, origin: str | None, prompt: str | None) -> str:
+def example_id(example: Any, origin: str | None, prompt: str | None) -> str:
+    """Return the problem of a result: environment and example, else a hash of the prompt."""
     if example is None:
         return problem_id(prompt or "")
     return f"{origin}/{as_text(example)}" if origin else as_text(example)
 
 
-def _output_tokens(record: Mapping[str, Any]) -> float | None:
+def output_tokens(record: Mapping[str, Any]) -> float | None:
+    """Return the output tokens of a result, if it has them."""
     usage = record.get("token_usage")
     return as_number(usage["output_tokens"]) if isinstance(usage, Mapping) and "output_tokens" in usage else None
 
 
-def _result_rest(record: Mapping[str, Any], row: RolloutRow) -> RolloutRow:
-    """Return what has no column; metrics stand a second time at the top level, which is once too often."""
+def result_extras(record: Mapping[str, Any], row: RolloutRow) -> RolloutRow:
+    """Return what has no column; the metrics repeated at the top level are dropped."""
     metrics = record.get("metrics")
     twice = metrics if isinstance(metrics, Mapping) else {}
     return {
@@ -287,13 +293,13 @@ KEPT_KEYS = ("rank", "micro_step", "micro_sequence_idx", "export_sequence_idx")
 
 
 def read_token_export(path: Path) -> Iterator[Record]:
-    """Yield the sequences of one rank and step; prompts are cut off, their tokens name the problem."""
+    """Yield the sequences of one rank and step, without prompts, whose tokens identify the problem."""
     bad = 0
     for block in read_json_rows(path):
         if isinstance(block, Remark):
             yield block
             continue
-        rows = [row for _, record in block if (row := _token_row(record))]
+        rows = [row for _, record in block if (row := token_row(record))]
         bad += len(block) - len(rows)
         if rows:
             table, remarks = RowReader(TOKEN_COLUMNS).table(rows, path, block[0][0])
@@ -303,7 +309,8 @@ def read_token_export(path: Path) -> Iterator[Record]:
         yield Remark(f"{bad} rows hold no trained token, or lists of unequal length; left out.", str(path))
 
 
-def _token_row(record: Mapping[str, Any]) -> RolloutRow | None:
+def token_row(record: Mapping[str, Any]) -> RolloutRow | None:
+    """Return one exported sequence under our column names; None if its lists do not match."""
     columns = {ours: record[theirs] for theirs, ours in PER_TOKEN.items() if isinstance(record.get(theirs), list)}
     if (
         len({len(values) for values in columns.values()}) != 1
@@ -321,12 +328,12 @@ def _token_row(record: Mapping[str, Any]) -> RolloutRow | None:
         "problem": f"{env}/{problem_id(prompt)}" if env else problem_id(prompt),
         "origin": env,
         "tokens": sum(flag is True for flag in columns["mask"]),
-        "advantage": _common(columns.get("advantages"), columns["mask"]),
+        "advantage": common_advantage(columns.get("advantages"), columns["mask"]),
     }
 
 
-def _common(advantages: list[Any] | None, mask: list[Any]) -> Any:
-    """Return the advantage of the whole rollout where every trained token has the same one."""
+def common_advantage(advantages: list[Any] | None, mask: list[Any]) -> Any:
+    """Return the advantage of the whole rollout if every trained token has the same one."""
     trained = [value for value, counts in zip(advantages or (), mask, strict=False) if counts is True]
     return trained[0] if trained and all(value == trained[0] for value in trained) else None
 
@@ -339,12 +346,12 @@ TRACE_COLUMNS = {
 
 def read_episodes(path: Path) -> Iterator[Record]:
     """Yield a rollout for each trace of a trained agent."""
-    return _read(path, trace_rows)
+    return read_records(path, trace_rows)
 
 
 def read_results(path: Path) -> Iterator[Record]:
     """Yield a rollout for each row of ``results.jsonl``."""
-    return _read(path, result_rows)
+    return read_records(path, result_rows)
 
 
 def folder_step(path: Path) -> int | None:
@@ -354,12 +361,13 @@ def folder_step(path: Path) -> int | None:
 
 
 def folder_split(path: Path) -> Split | None:
-    """Return which problems a file of prime-rl is about: its folders are ``step_N/{train,eval}/{all,effective}``."""
+    """Return the split that a path names: prime-rl's folders are ``step_N/{train,eval}/{all,effective}``."""
     named = path.parts[-3] if folder_step(path) is not None and len(path.parts) > 2 else None
     return "train" if named == "train" else "eval" if named == "eval" else None
 
 
-def _read(path: Path, rows_of: Callable[[Mapping[str, Any]], list[RolloutRow]]) -> Iterator[Record]:
+def read_records(path: Path, rows_of: Callable[[Mapping[str, Any]], list[RolloutRow]]) -> Iterator[Record]:
+    """Yield the rollouts of a file of records, and how many records had none."""
     empty = 0
     for block in read_json_rows(path):
         if isinstance(block, Remark):
@@ -367,7 +375,7 @@ def _read(path: Path, rows_of: Callable[[Mapping[str, Any]], list[RolloutRow]]) 
             continue
         found = [rows_of(record) for _, record in block]
         empty += sum(not rows for rows in found)
-        yield from _batches([row for rows in found for row in rows], path, block[0][0] if block else 1)
+        yield from rollout_batches([row for rows in found for row in rows], path, block[0][0] if block else 1)
     if empty:
         yield Remark(
             f"{empty} records hold no rollout of a trained agent (failed before the first turn, or judges only).",
@@ -375,8 +383,8 @@ def _read(path: Path, rows_of: Callable[[Mapping[str, Any]], list[RolloutRow]]) 
         )
 
 
-def _batches(rows: list[RolloutRow], path: Path, first: int) -> Iterator[Record]:
-    """Yield a batch for each split; the folder knows better than a record which step and split it is counted in."""
+def rollout_batches(rows: list[RolloutRow], path: Path, first: int) -> Iterator[Record]:
+    """Yield a batch for each split; the folder's step and split take precedence over the record's."""
     step, split = folder_step(path), folder_split(path)
     parts: dict[Split, list[RolloutRow]] = {}
     for row in rows:

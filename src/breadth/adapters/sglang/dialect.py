@@ -1,4 +1,4 @@
-"""SGLang's server: how it is asked, and the doctor's changes in its own words."""
+"""SGLang's server: its requests, and the doctor's changes as its settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS = ServerPatch(
 
 
 SETTINGS_PAGES = ("/server_info", "/get_server_info")
-"""Where it tells its settings, in newer and in older versions."""
+"""Pages with its settings, in newer and in older versions."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SglangDialect(ServerDialect):
     """SGLang's server, written from its source (August 2026); no real one has answered it in our tests.
 
     Log-probs of drawn tokens are after the temperature unless it was started with SGLANG_RETURN_ORIGINAL_LOGPROB. Seeds
-    are kept to only under ``--enable-deterministic-inference``. A cap on thinking is heeded by a server with
+    hold only under ``--enable-deterministic-inference``. A cap on thinking needs a server with
     ``--enable-strict-thinking``; without it and without a logit processor the field is ignored. The beginning of a
     reply is put behind what the chat template opens a reply with: where that is already ``<think>``, give it without
     the mark.
@@ -48,12 +48,12 @@ class SglangDialect(ServerDialect):
         """Recognise it by the owner of its models, or by a setting only it has."""
         models = identity.models.get("data") or ()
         named = any(isinstance(model, Mapping) and model.get("owned_by") == "sglang" for model in models)
-        return named or "enable_strict_thinking" in _settings(identity)
+        return named or "enable_strict_thinking" in settings_page(identity)
 
     def speculates(self, identity: ServerIdentity) -> bool | None:
-        """Say whether the server decodes speculatively; None when it does not tell."""
-        told = _settings(identity)
-        return bool(told["speculative_algorithm"]) if "speculative_algorithm" in told else None
+        """Whether the server decodes speculatively; None if it does not report it."""
+        settings = settings_page(identity)
+        return bool(settings["speculative_algorithm"]) if "speculative_algorithm" in settings else None
 
     def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the sampling fields under the server's names; -1 keeps all tokens, 0 is refused."""
@@ -76,6 +76,7 @@ class SglangDialect(ServerDialect):
         return {"messages": messages, "continue_final_message": True}
 
 
-def _settings(identity: ServerIdentity) -> Mapping[str, Any]:
+def settings_page(identity: ServerIdentity) -> Mapping[str, Any]:
+    """Return the server's settings, if a page shows them."""
     pages = (identity.props.get(path) for path in SETTINGS_PAGES)
     return next((page for page in pages if isinstance(page, Mapping)), {})

@@ -17,9 +17,9 @@ from breadth.runs.schema import EntropyKind, Record, Remark
 HEADER_BYTES = 12
 """Bytes before a record's data: length and checksum."""
 MAX_SCALAR_RECORD = 1 << 20
-"""Records above this are pictures, audio and histograms; they hold no scalars and are passed over unread."""
+"""Larger records are pictures, audio and histograms; they hold no scalars and are skipped unread."""
 MAX_CHECKED_RECORD = 1 << 12
-"""Records up to this have their data checked: scalars are far below, and a checksum in Python costs 0.1 µs a byte."""
+"""Larger records are not checked: scalars are far smaller, and a checksum in Python costs 0.1 µs per byte."""
 FLOAT, DOUBLE = 1, 2
 """``TensorProto.dtype`` of 32- and 64-bit floats."""
 Field = tuple[int, int, bytes]
@@ -31,7 +31,7 @@ class Scalars:
     """The scalars of one event."""
 
     step: int
-    """Step given by whoever logged it."""
+    """Step at which it was logged."""
     time: float
     """Unix seconds."""
     values: dict[str, float]
@@ -39,24 +39,24 @@ class Scalars:
 
 
 def starts_like_events(start: bytes) -> bool:
-    """Say whether a file begins with a whole record that opens an event file (``brain.Event:2``)."""
-    if len(start) < HEADER_BYTES or not _checks(start[:8], start[8:HEADER_BYTES]):
+    """Whether a file begins with a whole record that opens an event file (``brain.Event:2``)."""
+    if len(start) < HEADER_BYTES or not has_checksum(start[:8], start[8:HEADER_BYTES]):
         return False
     size = int.from_bytes(start[:8], "little")
     return size < MAX_SCALAR_RECORD and b"brain.Event:" in start[HEADER_BYTES : HEADER_BYTES + size]
 
 
 def read_events(path: Path) -> Iterator[Scalars | Remark]:
-    """Yield the scalars of an event file, in order, and what was odd about it."""
+    """Yield the scalars of an event file, in order, and remarks on its problems."""
     damaged = 0
-    for record in _records(path):
+    for record in read_event_records(path):
         if isinstance(record, Remark):
             yield record
         elif record is None:
             damaged += 1
         else:
             try:
-                event = _scalars(record)
+                event = parse_event(record)
             except (ValueError, struct.error, IndexError):
                 damaged += 1
                 continue
@@ -71,81 +71,72 @@ def read_events(path: Path) -> Iterator[Scalars | Remark]:
         )
 
 
-def _records(path: Path) -> Iterator[bytes | Remark | None]:
+def read_event_records(path: Path) -> Iterator[bytes | Remark | None]:
     """Yield each record's data; None for one whose checksum is wrong."""
     try:
         with path.open("rb") as file:
-            yield from _framed(file, path)
+            yield from split_records(file, path)
     except OSError as error:
         raise read_error(path, error) from error
 
 
-def _framed(file: IO[bytes], path: Path) -> Iterator[bytes | Remark | None]:
+def split_records(file: IO[bytes], path: Path) -> Iterator[bytes | Remark | None]:
+    """Yield the data of each record of an open file, and a remark where the file is damaged or cut."""
     size = file.seek(0, 2)
     place = file.seek(0)
     while place < size:
         header = file.read(HEADER_BYTES)
-        if len(header) == HEADER_BYTES and not _checks(header[:8], header[8:]):
-            yield _lost(path, place, size)
+        if len(header) == HEADER_BYTES and not has_checksum(header[:8], header[8:]):
+            problem = f"damaged at byte {place:,}; the remaining {size - place:,} bytes cannot be read."
+            remedy = "Copy the file again from where it was written; what comes before the damage was read."
+            yield Remark(problem, str(path), None, remedy)
             return
         length = int.from_bytes(header[:8], "little")
         after = place + HEADER_BYTES + length + 4
         if len(header) < HEADER_BYTES or after > size:
-            yield _cut(path, place)
+            problem = f"the last record, at byte {place:,}, is not whole and was left out."
+            remedy = "The writer was stopped while writing, or still is: import again once it has finished."
+            yield Remark(problem, str(path), None, remedy)
             return
         if length <= MAX_SCALAR_RECORD:
             data = file.read(length)
-            yield data if length > MAX_CHECKED_RECORD or _checks(data, file.read(4)) else None
+            yield data if length > MAX_CHECKED_RECORD or has_checksum(data, file.read(4)) else None
         place = file.seek(after)
 
 
-def _cut(path: Path, place: int) -> Remark:
-    return Remark(
-        f"the last record, at byte {place:,}, is not whole and was left out.",
-        str(path),
-        None,
-        "The writer was stopped while writing, or still is: import again once it has finished.",
-    )
-
-
-def _lost(path: Path, place: int, size: int) -> Remark:
-    return Remark(
-        f"damaged at byte {place:,}; the remaining {size - place:,} bytes cannot be read.",
-        str(path),
-        None,
-        "Copy the file again from where it was written; what comes before the damage was read.",
-    )
-
-
-def _scalars(event: bytes) -> Scalars:
+def parse_event(event: bytes) -> Scalars:
+    """Return the scalars of one event."""
     step, time = 0, 0.0
     values: dict[str, float] = {}
-    for number, varint, data in _fields(event):
+    for number, varint, data in message_fields(event):
         if number == 1 and len(data) == 8:
             time = float(struct.unpack("<d", data)[0])
         elif number == 2:
             step = varint if varint < 1 << 63 else varint - (1 << 64)
         elif number == 5:
-            values.update(found for part, _, value in _fields(data) if part == 1 and (found := _value(value)))
+            values.update(
+                found for part, _, value in message_fields(data) if part == 1 and (found := parse_value(value))
+            )
     return Scalars(step, time, values)
 
 
-def _value(data: bytes) -> tuple[str, float] | None:
+def parse_value(data: bytes) -> tuple[str, float] | None:
+    """Return tag and number of one summary value; None if it is not a scalar."""
     tag, found = "", None
-    for number, _, part in _fields(data):
+    for number, _, part in message_fields(data):
         if number == 1:
             tag = part.decode("utf-8", errors="replace")
         elif number == 2 and len(part) == 4:
             found = float(struct.unpack("<f", part)[0])
         elif number == 8:
-            found = _tensor(part)
+            found = parse_tensor(part)
     return (tag, found) if found is not None else None
 
 
-def _tensor(data: bytes) -> float | None:
+def parse_tensor(data: bytes) -> float | None:
     """Return the one number of a float tensor, None for any other tensor."""
     kind, content = 0, b""
-    for number, varint, part in _fields(data):
+    for number, varint, part in message_fields(data):
         if number == 1:
             kind = varint
         elif number in (4, 5, 6):  # tensor_content, float_val, double_val: little-endian floats in all three
@@ -154,18 +145,18 @@ def _tensor(data: bytes) -> float | None:
     return float(struct.unpack(shape, content)[0]) if shape else None
 
 
-def _fields(data: bytes) -> Iterator[Field]:
-    """Walk the fields of one message; raises ValueError where it is not one."""
+def message_fields(data: bytes) -> Iterator[Field]:
+    """Yield the fields of one message; raises ValueError if it is not one."""
     place = 0
     while place < len(data):
-        key, place = _varint(data, place)
+        key, place = read_varint(data, place)
         kind, number = key & 7, key >> 3
         if kind == 0:
-            value, place = _varint(data, place)
+            value, place = read_varint(data, place)
             yield number, value, b""
             continue
         if kind == 2:
-            width, place = _varint(data, place)
+            width, place = read_varint(data, place)
         else:
             width = {1: 8, 5: 4}.get(kind, -1)
         if width < 0 or place + width > len(data):
@@ -174,7 +165,8 @@ def _fields(data: bytes) -> Iterator[Field]:
         place += width
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def read_varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return a varint and the position behind it."""
     if data[place] < 0x80:  # nearly all: keys and lengths are small
         return data[place], place + 1
     value = shift = 0
@@ -187,8 +179,8 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     raise ValueError("a number of more than ten bytes")
 
 
-def _table() -> list[int]:
-    """CRC-32C of every byte (Castagnoli polynomial, reflected)."""
+def checksum_table() -> list[int]:
+    """Return the CRC-32C of every byte (Castagnoli polynomial, reflected)."""
     table = []
     for byte in range(256):
         value = byte
@@ -198,11 +190,11 @@ def _table() -> list[int]:
     return table
 
 
-CASTAGNOLI = _table()
+CASTAGNOLI = checksum_table()
 
 
-def _checks(data: bytes, checksum: bytes) -> bool:
-    """Say whether data have this checksum: CRC-32C, rotated by 15 bits and shifted, as TensorFlow masks it."""
+def has_checksum(data: bytes, checksum: bytes) -> bool:
+    """Whether data have this checksum: CRC-32C, rotated by 15 bits and shifted, as TensorFlow masks it."""
     value = 0xFFFFFFFF
     for byte in data:
         value = CASTAGNOLI[(value ^ byte) & 0xFF] ^ value >> 8
@@ -216,9 +208,9 @@ EVENTS = "event file"
 
 @dataclass(frozen=True)
 class TensorBoardImporter:
-    """Reads the scalars of event files; pictures, histograms and texts are passed over.
+    """Reads the scalars of event files; pictures, histograms and texts are skipped.
 
-    All tags of one step become one row, what stands under ``eval/`` and the like an eval row of its own. A resumed run
+    All tags of one step become one row, those under ``eval/`` and the like a separate eval row. A resumed run
     writes a new file into the same folder; names sort by the time they were made, so later files come later and their
     steps count. Where TensorBoard purges what an earlier writer logged past the step at which a later one starts,
     we keep those steps as an earlier attempt until the later one has come that far; a tag that goes back inside one
@@ -234,18 +226,19 @@ class TensorBoardImporter:
             "entropy": "SummaryWriter.add_scalar('train/entropy', mean_token_entropy, step)",
             "reward": "SummaryWriter.add_scalar('train/reward', mean_reward, step)",
             "rollouts": (
-                "event files hold no rollouts: switch on the trainer's own dump, or write one JSON object per completion"
+                "event files hold no rollouts: switch on the trainer's own dump, or write one JSON object per"
+                " completion"
             ),
         }
     )
     """What to log; with ``torch.utils.tensorboard`` or any other writer of event files."""
 
     def recognises(self, path: Path, start: bytes) -> str | None:  # noqa: ARG002 - the protocol passes it
-        """Look for a first record that checks and opens an event file."""
+        """Look for a first record with a correct checksum that opens an event file."""
         return EVENTS if starts_like_events(start) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
-        """Keep all: each writer of a run has a file of its own."""
+        """Keep all: each writer of a run has its own file."""
         return files
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:  # noqa: ARG002 - there is one kind

@@ -24,7 +24,7 @@ from breadth.runs.names import match_name
 from breadth.runs.schema import EntropyKind, LoggedEntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
 
 SUMMARY_KEYS = frozenset({"schema_version", "split", "iteration", "group_idx", "traj_idx"})
-"""Keys at the head of every summary."""
+"""First keys of every summary."""
 KNOWN_VERSION = 1
 TRAIN_SPLIT = "train"
 TRAJECTORY_COLUMNS = ("step", "problem", "group", "sample", "reward", "correct", "tokens", "origin")
@@ -34,7 +34,7 @@ READER = RowReader(
 
 
 def read_summaries(path: Path) -> Iterator[Record]:
-    """Yield the trajectories in blocks, training and evaluation apart."""
+    """Yield the trajectories in blocks, training and evaluation separately."""
     versions: set[str] = set()
     for block in read_json_rows(path):
         if isinstance(block, Remark):
@@ -42,28 +42,34 @@ def read_summaries(path: Path) -> Iterator[Record]:
             continue
         versions.update(as_text(row.get("schema_version")) for _, row in block)
         for split in ("train", "eval"):
-            yield from _batch([(number, row) for number, row in block if _split(row) == split], split, path)
+            yield from summary_batch(
+                [(number, row) for number, row in block if split_of_row(row) == split], split, path
+            )
     versions.discard(str(KNOWN_VERSION))
     if versions:
-        yield _newer(path, min(versions))
+        problem = f"rows of schema version {min(versions)} were read as version {KNOWN_VERSION}."
+        yield Remark(problem, str(path), None, "Check the rewards and lengths.")
 
 
-def _batch(rows: list[tuple[int, dict[str, Any]]], split: Split, path: Path) -> Iterator[Record]:
+def summary_batch(rows: list[tuple[int, dict[str, Any]]], split: Split, path: Path) -> Iterator[Record]:
+    """Yield the rollouts of one split of a block."""
     if not rows:
         return
-    table, remarks = READER.table([_flat(row) for _, row in rows], path, rows[0][0])
+    table, remarks = READER.table([flatten_summary(row) for _, row in rows], path, rows[0][0])
     yield from remarks
     yield RolloutBatch(table, split)
 
 
-def _split(row: Mapping[str, Any]) -> Split:
+def split_of_row(row: Mapping[str, Any]) -> Split:
+    """Return the split of a summary."""
     return "train" if row.get("split", TRAIN_SPLIT) == TRAIN_SPLIT else "eval"
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary under our column names; what it has no column for stays as it is and goes into ``extra``."""
+def flatten_summary(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary under our column names; what has no column goes into ``extra``."""
     step = as_step(row.get("iteration")) or 0
     name, index = as_text(row.get("split", TRAIN_SPLIT)), as_text(row.get("group_idx"))
+    tags = row.get("tags")
     rest = {key: value for key, value in row.items() if key not in TRAJECTORY_COLUMNS}
     return {
         **rest,
@@ -72,50 +78,39 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
         "group": f"{name}/{step}/{index}",
         "sample": row.get("traj_idx"),
         "reward": row.get("total_reward"),
-        "correct": _correct(row),
-        "tokens": _tokens(row),
-        "origin": _origin(row.get("tags")),
+        "correct": grade_of(row),
+        "tokens": count_action_tokens(row),
+        "origin": ", ".join(map(as_text, tags)) if isinstance(tags, list) and tags else None,
     }
 
 
-def _turns(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def turns_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the turns of a trajectory."""
     turns = row.get("steps")
     return [turn for turn in turns if isinstance(turn, Mapping)] if isinstance(turns, list) else []
 
 
-def _tokens(row: Mapping[str, Any]) -> int | None:
-    lengths = [as_step(turn.get("ac_len")) for turn in _turns(row)]
+def count_action_tokens(row: Mapping[str, Any]) -> int | None:
+    """Return the action tokens of a trajectory, if it has them."""
+    lengths = [as_step(turn.get("ac_len")) for turn in turns_of(row)]
     return sum(length or 0 for length in lengths) if any(length is not None for length in lengths) else None
 
 
-def _correct(row: Mapping[str, Any]) -> bool | None:
+def grade_of(row: Mapping[str, Any]) -> bool | None:
     """Return the grade that the cookbook's problem environments log at the last turn (``correct``: 0 or 1)."""
-    places = [turn.get("metrics") for turn in reversed(_turns(row))] + [row.get("trajectory_metrics")]
+    places = [turn.get("metrics") for turn in reversed(turns_of(row))] + [row.get("trajectory_metrics")]
     grades = (place["correct"] for place in places if isinstance(place, Mapping) and "correct" in place)
     grade = as_number(next(grades, None))
     return bool(grade) if grade in (0.0, 1.0) else None
 
 
-def _origin(tags: Any) -> str | None:
-    return ", ".join(as_text(tag) for tag in tags) if isinstance(tags, list) and tags else None
-
-
-def _newer(path: Path, version: str) -> Remark:
-    return Remark(
-        f"rows of schema version {version} were read as version {KNOWN_VERSION}.",
-        str(path),
-        None,
-        "Check the rewards and lengths.",
-    )
-
-
 TINKER_METRICS = "metrics"
 ROLLOUT_SUMMARIES = "rollout summaries"
 STEP_KEYS = ("step", "progress/step", "progress/batch", "training_client/step")
-"""Where a row keeps its step, best first."""
+"""Keys of the step, best first."""
 TIME = "timestamp"
 COOKBOOK_NAMES = frozenset({*STEP_KEYS[1:], "progress/done_frac", "optim/entropy", "optim/kl_sample_train_v1"})
-"""Names that only the cookbook's loops (and loops grown from them) log."""
+"""Names that only the cookbook's loops (and loops derived from them) log."""
 ALL_ENVIRONMENTS = "env/all/"
 OWN_ENTROPY = "optim/entropy"
 MIXED_GROUPS = "env/all/by_group/frac_mixed"
@@ -125,14 +120,14 @@ FOREIGN_KEYS = ("time", "data", "metrics")
 
 @dataclass(frozen=True)
 class TinkerImporter:
-    """Reads tinker-cookbook's log folder (also that of loops grown from it).
+    """Reads tinker-cookbook's log folder (also that of loops derived from it).
 
     Rows of ``metrics.jsonl`` are flat; what an evaluator logs under ``test/`` or ``eval/`` becomes an eval row. The
     share of groups without mixed rewards (1 - ``by_group/frac_mixed``) is added as ``zero_variance_groups``.
 
-    A rollout summary names no problem. In an evaluation the groups stand in the order of the data set, so
-    ``eval/math/7`` is the same problem at every step; in training ``train/12/7`` (iteration 12, group 7) is told apart
-    from every other group, even where the data set comes round again.
+    A rollout summary names no problem. In an evaluation the groups are in the order of the data set, so ``eval/math/7``
+    is the same problem at every step. In training ``train/12/7`` (iteration 12, group 7) differs from every other group,
+    even if the data set repeats.
     """
 
     trainer = "tinker"
@@ -140,8 +135,7 @@ class TinkerImporter:
     entropy = EntropyKind("sampled", None, "token-mean", "response")
     """``optim/entropy``: minus the mean log-probability of the sampled action tokens, over the whole batch.
 
-    Loops grown from the cookbook log numbers of their own (``policy/entropy``): those say nothing about their
-    estimator.
+    Loops derived from the cookbook log their own numbers (``policy/entropy``), whose estimator is not known.
     """
     switches = MappingProxyType(
         {
@@ -155,11 +149,11 @@ class TinkerImporter:
     """What to set in ``tinker_cookbook.rl.train.Config``."""
 
     def recognises(self, path: Path, start: bytes) -> str | None:  # noqa: ARG002 - the protocol passes it
-        """Tell the two kinds apart by the keys of the first rows."""
+        """Recognise the two kinds by the keys of the first rows."""
         if leading_keys(start) >= SUMMARY_KEYS:
             return ROLLOUT_SUMMARIES
         rows = first_objects(start)
-        return TINKER_METRICS if rows and any(_is_metrics(row) for row in rows) else None
+        return TINKER_METRICS if rows and any(is_cookbook_row(row) for row in rows) else None
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep all: the cookbook appends to one metrics file and writes each iteration's summaries once."""
@@ -167,15 +161,17 @@ class TinkerImporter:
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
         """Yield what the file holds, in order."""
-        return read_summaries(path) if kind == ROLLOUT_SUMMARIES else _read_metrics(path)
+        return read_summaries(path) if kind == ROLLOUT_SUMMARIES else read_cookbook_metrics(path)
 
 
-def _is_metrics(row: Mapping[str, Any]) -> bool:
+def is_cookbook_row(row: Mapping[str, Any]) -> bool:
+    """Whether a row has names of the cookbook and no keys of other trainers."""
     named = not COOKBOOK_NAMES.isdisjoint(row) or any(name.startswith(ALL_ENVIRONMENTS) for name in row)
     return named and not any(key in row for key in FOREIGN_KEYS)
 
 
-def _read_metrics(path: Path) -> Iterator[Record]:
+def read_cookbook_metrics(path: Path) -> Iterator[Record]:
+    """Yield the metric rows of a file."""
     reader = MetricReader()
     entropies: set[str] = set()
     for block in read_json_rows(path):
@@ -183,15 +179,23 @@ def _read_metrics(path: Path) -> Iterator[Record]:
             yield block
             continue
         for number, row in block:
-            entropies.update(name for name in row if _is_entropy(name))
-            yield from _rows(row, reader, number)
+            entropies.update(name for name in row if is_policy_entropy(name))
+            yield from rows_of_step(row, reader, number)
     yield from reader.remarks(path)
     if entropies and OWN_ENTROPY not in entropies:
         yield LoggedEntropyKind(EntropyKind())
-        yield _unknown_estimator(path, min(entropies))
+        yield Remark(
+            f"the entropy here is {min(entropies)!r}, a number of the user's own loop (the cookbook logs {OWN_ENTROPY!r}):"
+            " how it was estimated and averaged is not recorded, so it can be compared within this run only.",
+            str(path),
+            None,
+            "Say in the loop's code what it is: minus the log-probability of sampled tokens, or exact; per token, or per"
+            " sequence.",
+        )
 
 
-def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
+def rows_of_step(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
+    """Return the metric rows of one logged row."""
     key = next((key for key in STEP_KEYS if as_step(row.get(key)) is not None), None)
     values = reader.numbers({name: value for name, value in row.items() if name not in (key, TIME)}, number)
     if MIXED_GROUPS in values:
@@ -203,21 +207,10 @@ def _rows(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[Met
     )
 
 
-def _is_entropy(name: str) -> bool:
-    """Say whether a name of training (not of an evaluation) would be taken for the policy's entropy."""
+def is_policy_entropy(name: str) -> bool:
+    """Whether a name of training (not of an evaluation) is read as the policy's entropy."""
     found = match_name(name)
     return found is not None and found[0] == "entropy" and not is_held_out(name)
-
-
-def _unknown_estimator(path: Path, name: str) -> Remark:
-    return Remark(
-        f"the entropy here is {name!r}, a number of the user's own loop (the cookbook logs {OWN_ENTROPY!r}): how it was"
-        " estimated and averaged is not recorded, so it can be compared within this run only.",
-        str(path),
-        None,
-        "Say in the loop's code what it is: minus the log-probability of sampled tokens, or exact; per token, or per"
-        " sequence.",
-    )
 
 
 IMPORTER = TinkerImporter()

@@ -229,7 +229,7 @@ SCRIPTS = (".sh", ".bash", ".txt")
 
 @dataclass(frozen=True)
 class TrlSettings:
-    """Reads ``GRPOConfig(...)`` in Python files and notebooks, YAML and JSON tables, and arguments of a launch script."""
+    """Reads ``GRPOConfig(...)`` in Python files and notebooks, YAML and JSON tables, and launch scripts."""
 
     trainer = "trl"
     """Name in the catalogue."""

@@ -128,8 +128,8 @@ def settings_not_supported(arguments: Any, chain: Chain) -> Iterator[SettingProb
         return
     if arguments.steps_per_generation % arguments.gradient_accumulation_steps:
         why = (
-            f"an optimizer step would span generations ({arguments.steps_per_generation} micro-batches), or contain some"
-            " rollouts twice"
+            f"an optimizer step would span generations ({arguments.steps_per_generation} micro-batches), or contain"
+            " some rollouts twice"
         )
         setting = f"gradient_accumulation_steps={arguments.gradient_accumulation_steps}"
         yield setting, why, "Make steps_per_generation a multiple of gradient_accumulation_steps"

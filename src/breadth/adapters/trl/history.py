@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,9 @@ from json import JSONDecoder
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from breadth.adapters.parse_values import MetricReader, as_step
 from breadth.base.errors import BreadthError, BrokenFileError, UnsafeFileError
-from breadth.runs.jsonl import read_error
+from breadth.runs.jsonl import parse_json, read_error
 from breadth.runs.schema import LoggedConfig, MetricRow, Record, Remark
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
@@ -78,7 +75,7 @@ def load_history(path: Path) -> History:
     """Read a trainer state or a bare list of log rows; of a truncated file, the rows before the break."""
     text = read_document(path)
     try:
-        return parse_history(parse_lenient_json(text))
+        return parse_history(parse_json(text))
     except ValueError as error:
         rows, cut = salvage_rows(text)
         if not rows:
@@ -125,18 +122,6 @@ def read_document(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig", errors="replace")
     except OSError as error:
         raise read_error(path, error) from error
-
-
-def parse_lenient_json(text: str) -> Any:
-    """Parse JSON, with the NaN and Infinity that Python writes; raises ValueError on anything else."""
-    try:
-        return orjson.loads(text)
-    except (orjson.JSONDecodeError, UnicodeEncodeError):
-        pass
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
 
 
 def is_too_deep(value: Any) -> bool:
@@ -271,7 +256,7 @@ def refuse_pickle(path: Path) -> Iterator[Record]:
 def load_arguments(path: Path) -> dict[str, Any]:
     """Return saved arguments."""
     try:
-        document = parse_lenient_json(read_document(path))
+        document = parse_json(read_document(path))
     except ValueError as error:
         raise BrokenFileError(
             path, f"is not JSON ({error}).", "Save the arguments again: args.to_json_string()"

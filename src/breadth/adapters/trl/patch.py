@@ -131,9 +131,8 @@ def objective_lines(objective: str, config: TrainerConfig, imports: Sequence[str
 def filter_keywords(config: TrainerConfig) -> tuple[dict[str, Any], list[str]]:
     """Drop zero-variance groups by our trainer."""
     imports = (
-        "from breadth import BreadthGRPOTrainer, Chain",
-        "from breadth.training.credit.flat_filter import FlatFilter",
-        "from breadth.training.credit.group_advantage import GroupAdvantage",
+        "from breadth import BreadthGRPOTrainer",
+        "from breadth.training import Chain, FlatFilter, GroupAdvantage",
     )
     grader = ', correct="<name of the reward function that grades>"' if config.shaped_reward else ""
     lines = objective_lines("Chain((GroupAdvantage(), FlatFilter()))", config, imports, grader)

@@ -34,8 +34,8 @@ from breadth.adapters.trl.convert import (
     to_rollouts,
 )
 from breadth.adapters.trl.recorder import Recorder
-from breadth.base.atomic import atomic_file
 from breadth.base.errors import BrokenFileError, SettingsError
+from breadth.base.system import atomic_file
 from breadth.training.chain import Chain
 from breadth.training.mechanism import NoEffect, Stage
 from breadth.training.objective import Objective

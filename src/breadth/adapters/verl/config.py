@@ -115,7 +115,7 @@ LENGTH_PENALTY_SWITCHES = (
 """Switches of a length penalty in verl's versions and recipes."""
 REWARD_MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager", "reward_manager.name")
 """Settings that name the reward manager in verl's versions; of verl's own only ``dapo`` reads a length penalty."""
-GROUP_ESTIMATORS = frozenset(
+VERL_GROUP_ESTIMATORS = frozenset(
     {"grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "grpo_vectorized", "rloo_vectorized"}
 )
 """Estimators of verl that compare the responses of a prompt; their advantage is one number per response."""
@@ -134,7 +134,7 @@ def verl_unused_settings(read: Settings) -> Iterator[UnusedSetting]:
     if threshold in read.own and read.is_off("algorithm.rollout_correction.rollout_is"):
         named = "algorithm.rollout_correction.rollout_is" in read.own
         yield UnusedSetting(
-            read.describe(threshold), "rollout_is sets no weights that it could truncate", intended=not spelled
+            read.describe(threshold), "rollout_is sets no weights that it could truncate", intended=not named
         )
     penalty = next((name for name in LENGTH_PENALTY_SWITCHES[:3] if read.switch(name)), None)
     manager = reward_manager(read)
@@ -277,7 +277,7 @@ class VerlSettings:
         """Translate into a TrainerConfig; expressions are unknown."""
         everything = dict(flatten_table(config))
         read = Settings(everything, VERL_DEFAULTS if has_known_base(everything) else {})
-        given = Settings(changed_from_defaults(everything), read.defaults)
+        given = Settings(nondefault_settings(everything), read.defaults)
         mode = read.text(f"{LOSS}.loss_mode")
         penalised, top_k = has_length_penalty(read), read.whole(f"{ROLLOUT}.top_k")
         return TrainerConfig(
@@ -364,8 +364,8 @@ def has_known_base(own: Mapping[str, Any]) -> bool:
     return all(isinstance(name, str) and name.rpartition("/")[2] in KNOWN_BASE_CONFIGS for name in named)
 
 
-def changed_from_defaults(own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the user set; of a complete configuration, as Hydra saves it, only values that are not the default."""
+def nondefault_settings(own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the user set; of a complete configuration, as Hydra saves it, only non-default values."""
     if sum(name in own for name in VERL_DEFAULTS) < 0.8 * len(VERL_DEFAULTS):
         return own
     return {name: value for name, value in own.items() if VERL_DEFAULTS.get(name, BASE_CONFIG) != value}

@@ -1,4 +1,4 @@
-"""What verl cannot provide to a chain, and settings of verl that conflict with one; refused at attach, with a remedy."""
+"""What verl cannot provide to a chain, and settings of verl that conflict with it; refused at attach, with remedy."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def plan_mechanisms(chain: Chain) -> Iterator[ChainProblem]:
                 f"{mechanism_name(mechanism)} decides what to sample, but verl's sampler and agent loops decide that"
                 " before the trainer runs."
             ),
-            f"Leave {mechanism_name(mechanism)} out, and call Objective.plan from a sampler of your own (data.sampler.class_path).",
+            f"Leave {mechanism_name(mechanism)} out, and call Objective.plan from a sampler of your own"
+            " (data.sampler.class_path).",
         )
 
 
@@ -201,8 +202,8 @@ def engine_problems(chain: Chain, config: Any) -> Iterator[ChainProblem]:
     actor = config.actor_rollout_ref.actor
     if actor.strategy not in SUPPORTED_ENGINES:
         remedy = (
-            f"Set {ACTOR}.strategy=fsdp2, or run a chain without state on {LOSS_SETTINGS_PATH}.loss_mode={LOSS_MODE} under verl's"
-            " own trainer."
+            f"Set {ACTOR}.strategy=fsdp2, or run a chain without state on {LOSS_SETTINGS_PATH}.loss_mode={LOSS_MODE}"
+            " under verl's own trainer."
         )
         yield f"our worker runs in verl's engines {' and '.join(SUPPORTED_ENGINES)}, not in {actor.strategy}.", remedy
     parallel = max(

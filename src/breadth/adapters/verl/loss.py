@@ -19,8 +19,8 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from breadth.adapters.verl.conflicts import refuse_without_trainer
 from breadth.adapters.verl.registration import LOSS_MODE, LOSS_SETTINGS_PATH, register_loss
-from breadth.base.atomic import atomic_file
 from breadth.base.errors import BrokenFileError, MechanismError, SettingsError
+from breadth.base.system import atomic_file
 from breadth.training import ranks
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Stage
@@ -56,7 +56,8 @@ def chain_from_settings(policy_loss: Any) -> Chain:
     if text is None:
         raise SettingsError(
             f"{LOSS_SETTINGS_PATH} names no chain.",
-            f"Add {LOSS_SETTINGS_PATH}._target_={LOSS_TARGET} and +{LOSS_SETTINGS_PATH}.chain=<recipe, or path of a chain's TOML file>.",
+            f"Add {LOSS_SETTINGS_PATH}._target_={LOSS_TARGET} and"
+            f" +{LOSS_SETTINGS_PATH}.chain=<recipe, or path of a chain's TOML file>.",
         )
     return load_chain(str(text))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from breadth.adapters.verl.config import ACTOR, COVARIANCE_LOSSES, GROUP_ESTIMATORS, LOSS, ROLLOUT, VERL_FIELDS
+from breadth.adapters.verl.config import ACTOR, COVARIANCE_LOSSES, LOSS, ROLLOUT, VERL_FIELDS, VERL_GROUP_ESTIMATORS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 
@@ -36,7 +36,7 @@ def change_overrides(change: Change, config: TrainerConfig, changes: Sequence[Ch
     """Return the overrides of one change."""
     value = change.value
     renderers: Mapping[str, Callable[[], Sequence[str]]] = {
-        "updates": lambda: update_overrides(int(value), wanted_prompts(config, changes), config),
+        "updates": lambda: update_overrides(int(value), prompts_after(config, changes), config),
         "kl": lambda: (f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.kl_loss_coef={value:g}"),
         "correct_mismatch": lambda: (
             correction_overrides() if value else ("algorithm.rollout_correction.rollout_is=null",)
@@ -64,7 +64,7 @@ def render_value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def wanted_prompts(config: TrainerConfig, changes: Sequence[Change]) -> int | None:
+def prompts_after(config: TrainerConfig, changes: Sequence[Change]) -> int | None:
     """Return the prompts per generation after the changes."""
     wanted = next((change.value for change in changes if change.setting == "prompts"), config.prompts)
     return None if wanted is None else int(wanted)
@@ -155,7 +155,7 @@ def target_chain(target: float, config: TrainerConfig) -> list[str]:
         for name, value in (("low", config.clip_low), ("high", config.clip_high))
         if value is not None
     ]
-    grouped = config.estimator is None or config.estimator in GROUP_ESTIMATORS
+    grouped = config.estimator is None or config.estimator in VERL_GROUP_ESTIMATORS
     tables = [
         *([['kind = "group-advantage"']] if grouped else []),
         ['kind = "clipped-policy"', *clip],

@@ -105,8 +105,8 @@ def check_plugin() -> str:
     found = [entry for entry in metadata.entry_points(group=PLUGIN_GROUP) if entry.value == plugin.__name__]
     if not found:
         raise MechanismError(
-            f"No installed package names {plugin.__name__} in the entry-point group {PLUGIN_GROUP}, so verl cannot find our"
-            " hooks.",
+            f"No installed package names {plugin.__name__} in the entry-point group {PLUGIN_GROUP}, so verl cannot find"
+            " our hooks.",
             f"Install breadth again (pip install breadth), or set VERL_USE_EXTERNAL_MODULES={plugin.__name__} for every"
             " process.",
         )

@@ -1,4 +1,4 @@
-"""vLLM's server: how it is asked, and the doctor's changes in its own words."""
+"""vLLM's server: its requests, and the doctor's changes as its settings."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class VllmDialect(ServerDialect):
     """vLLM's server, written from its source (August 2026); no real one has answered it in our tests.
 
     Log-probs are raw unless the server was started with another ``--logprobs-mode``; more than 20 alternatives need
-    ``--max-logprobs``. A cap on thinking stands at the top of the body (inside ``chat_template_kwargs`` it is ignored)
+    ``--max-logprobs``. A cap on thinking goes to the top level of the body (inside ``chat_template_kwargs`` it is ignored)
     and is refused by a server without ``--reasoning-parser`` or ``--reasoning-config``; under speculative decoding it
-    may not be heeded. A beginning of the reply is continued through the chat template: one that rewrites what stands
+    may have no effect. A beginning of the reply is continued through the chat template: one that rewrites the text
     before ``</think>`` may refuse or lose it.
     """
 
@@ -53,12 +53,12 @@ class VllmDialect(ServerDialect):
         )
 
     def speculates(self, identity: ServerIdentity) -> bool | None:
-        """Say whether the server decodes speculatively; only one in development mode tells."""
+        """Whether the server decodes speculatively; only one in development mode reports it."""
         page = identity.props.get("/server_info")
-        told = page.get("vllm_config") if isinstance(page, Mapping) else None
-        if not isinstance(told, str) or "speculative_config=" not in told:
+        config = page.get("vllm_config") if isinstance(page, Mapping) else None
+        if not isinstance(config, str) or "speculative_config=" not in config:
             return None
-        return "speculative_config=None" not in told
+        return "speculative_config=None" not in config
 
     def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the sampling fields under the server's names; -1 keeps all tokens in every version."""

@@ -204,7 +204,7 @@ def count_recorded(run: Run, window: Window, column: str) -> RecordedCounts:
                  bands AS (SELECT step, count(*) AS drawn, count(*) FILTER (WHERE present) AS present,
                                   count(score) > 1 AS known, count(score) > 1 AND min(score) = max(score) AS flat
                            FROM seen GROUP BY step, band)
-            SELECT sum(drawn) AS drawn, sum(present) AS present, 
+            SELECT sum(drawn) AS drawn, sum(present) AS present,
                    count(*) FILTER (WHERE known) AS known, count(*) FILTER (WHERE flat) AS flat
             FROM bands WHERE step IN (SELECT step FROM bands GROUP BY step HAVING sum(present) > 0)""",  # noqa: S608 - the column is ours
         *_place(window),

@@ -50,7 +50,7 @@ class ScoreChange:
     """End minus start."""
     verdict: Verdict
     """rising, falling, flat, or cannot tell."""
-    relevant: float
+    relevant_change: float
     """The change that would matter, in its units."""
     where: str
     """What it was read from."""

@@ -58,7 +58,7 @@ class OverSampling:
         self, samples: PlainSamples, wide: MeasuredPolicy, narrower: list[int], *, known: bool
     ) -> CheckResult:
         """Return the finding for the narrowest vote that is enough."""
-        from breadth.tuning.choice import RISK, improvement_p_values, bonferroni_intervals
+        from breadth.tuning.choice import RISK, bonferroni_intervals, improvement_p_values
 
         gaps = samples.vote_scores(narrower) - wide.scores[:, None]
         bounds, gains = bonferroni_intervals(gaps, seed=0), improvement_p_values(-gaps)

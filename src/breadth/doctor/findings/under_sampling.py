@@ -75,7 +75,7 @@ class UnderSampling:
 
     def compare_wider_votes(self, samples: PlainSamples, used: MeasuredPolicy, wider: list[int]) -> CheckResult:
         """Return the finding for the cheapest wider vote that gains."""
-        from breadth.tuning.choice import improvement_p_values, bonferroni_intervals
+        from breadth.tuning.choice import bonferroni_intervals, improvement_p_values
 
         gaps = samples.vote_scores(wider) - used.scores[:, None]
         gains = [

@@ -1,1 +1,1 @@
-"""Spending one budget over many tasks: who gets the next draws."""
+"""Allocators: how to spend one budget over many tasks, one per file."""

@@ -8,19 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from breadth.base.catalogue import Catalogue
-from breadth.base.checks import require
+from breadth.base.errors import require
+from breadth.inference.catalogue import ALLOCATORS
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.voting import VoteState
-
-ALLOCATORS = Catalogue(
-    "allocators",
-    {
-        "elimination": "breadth.inference.allocation.elimination:Elimination",
-        "round-robin": "breadth.inference.allocation.round_robin:RoundRobin",
-        "greedy": "breadth.inference.allocation.greedy:GreedyMarginal",
-    },
-)
-"""Allocators by name."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.allocation.allocator import (
     Allocation,
     Allocator,

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.allocation.allocator import (
     Allocation,
     Allocator,

@@ -1,1 +1,1 @@
-"""Stop rules: when enough votes are in, one rule a file."""
+"""Stop rules: when enough votes are in, one per file."""

@@ -1,4 +1,4 @@
-"""Stop when the leader is proven ahead, at a stated chance of error that holds however often one looks."""
+"""Stop when the leader is proven ahead, at a stated error probability that holds at any stopping time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from math import comb, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.stopping.beta_lead import binomial_sum
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths, map_combinations
@@ -19,12 +19,12 @@ from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
 
 FIRST_ANSWER_THRESHOLD = 3.0
-"""Evidence times risk that the first answer to appear needs; each later one needs twice as much as the one before."""
+"""Evidence times risk that the first answer to appear needs; each later answer needs twice as much as the previous."""
 
 
 @dataclass(frozen=True)
 class Certificate(StopRule):
-    """Stop when the evidence for the leader over every rival is so strong that chance gives it with probability ``risk`` at most.
+    """Stop when chance alone gives so much evidence for the leader over every rival with probability ``risk`` at most.
 
     Evidence for answer i over answer j is a wealth that cannot grow on average while i is not the more frequent one:
     E(n_i, n_j) = 2^(n_i + n_j + 1) times the integral of q^n_i (1 - q)^n_j over q from 1/2 to 1, the likelihood of i's
@@ -35,39 +35,40 @@ class Certificate(StopRule):
     in the order in which answers first appear: the a-th may stop at E = 3 2^(a-1) / risk. (The weights 1/3, 1/6, ...
     times E at first appearance, 1.5 at most, add up to at most 1, so the weighted wealth starts at 1 and Ville's
     inequality bounds the whole.) Hence, for independent votes: the chance ever to stop at an answer that is not the
-    most frequent one is at most ``risk``, for every number of answers and every look. With 0.05 unanimity stops at the
-    ninth vote.
-    The default is the usual level of a test. Harm: the guarantee is for the hardest question there can be, so it costs
-    about twice the votes of `BetaLead`; what a strategy's limit cuts off is not certified; draws that arrive by length
+    most frequent one is at most ``risk``, for any number of answers and at any stopping time. With 0.05 unanimity stops
+    at the ninth vote.
+    The default is the usual level of a test. Harm: the guarantee is for the hardest possible question, so it costs
+    about twice the votes of `BetaLead`; an answer at a strategy's limit is not certified; samples that arrive by length
     are not independent.
     """
 
     risk: float = 0.05
-    """Chance of stopping at an answer that is not the most frequent, at most."""
+    """Largest chance of stopping at an answer that is not the most frequent."""
 
     def __post_init__(self) -> None:
         require(self, "risk", 0 < self.risk < 1, "a probability between 0 and 1")
 
-    def is_decided(self, standing: VoteState) -> bool:
-        """Compare the evidence with the price of the leader's place in order of appearance."""
-        if not standing.total:
+    def is_decided(self, state: VoteState) -> bool:
+        """Compare the evidence with the threshold for the leader's order of appearance."""
+        if not state.total:
             return False
-        return self._certified(standing.leader, standing.runner_up, answers_before_leader(standing.arrivals))
+        return self.is_certified(state.leader, state.runner_up, answers_before_leader(state.arrivals))
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
-        """Look counts and place up in a table."""
-        known = map_combinations(self._certified, paths.leader, paths.runner_up, answers_before_leader_along(paths))
+        """Look up counts and order of appearance in a table."""
+        known = map_combinations(self.is_certified, paths.leader, paths.runner_up, answers_before_leader_along(paths))
         return np.asarray(known & (paths.total > 0))
 
-    def _certified(self, first: int, second: int, place: int) -> bool:
-        return pair_evidence(first, second) * self.risk * 2.0**-place >= FIRST_ANSWER_THRESHOLD
+    def is_certified(self, first: int, second: int, earlier: int) -> bool:
+        """Return whether the first of two counts is proven ahead, when ``earlier`` answers appeared before it."""
+        return pair_evidence(first, second) * self.risk * 2.0**-earlier >= FIRST_ANSWER_THRESHOLD
 
 
 @lru_cache(maxsize=1 << 16)
 def pair_evidence(first: int, second: int) -> float:
-    """Return the wealth for the first of two answers, E above; 1 without votes."""
-    # The integral over (1/2, 1) is B(a, b) P(Binomial(n + 1, 1/2) <= first), n = first + second; 1/B = (n + 1) C(n,
-    # first).
+    """Return the wealth E of the first of two answers (see `Certificate`); 1 without votes."""
+    # The integral over (1/2, 1) is B(a, b) P(Binomial(n + 1, 1/2) <= first), with n = first + second and
+    # 1/B = (n + 1) C(n, first).
     votes = first + second
     try:
         return binomial_sum(first, votes + 1) / ((votes + 1) * comb(votes, first))
@@ -76,13 +77,13 @@ def pair_evidence(first: int, second: int) -> float:
 
 
 def answers_before_leader(arrivals: Sequence[int]) -> int:
-    """Return how many other answers appeared before the leading one did; of equal leaders the first to appear."""
+    """Return how many other answers appeared before the leading one; of equal leaders, the first to appear counts."""
     counts = list(Counter(arrivals).values())  # in order of appearance
     return counts.index(max(counts))
 
 
 def answers_before_leader_along(paths: Paths) -> NDArray[np.int32]:
-    """Return `answers_before_leader` after each draw; of equal leaders any: none of them is certified."""
+    """Return `answers_before_leader` after each draw; for equal leaders any of them, as none is certified."""
     rows = np.arange(len(paths.classes))
     place_of = np.full((len(rows), max(int(paths.classes.max(initial=-1)) + 1, 1)), -1, dtype=np.int32)
     answers, leading = np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.int32)

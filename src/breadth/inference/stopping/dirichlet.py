@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.stopping.beta_lead import beta_lead
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import TOP_COUNTS, Paths, map_combinations
@@ -21,12 +21,12 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 @dataclass(frozen=True)
 class Dirichlet(StopRule):
-    """Stop when the leader has the largest share with posterior probability ``threshold``, over the five leading answers.
+    """Stop when the leader of the five largest counts has the largest share with probability ``threshold``.
 
     The shares have a Dirichlet posterior with one added to each count (arXiv 2305.11860). With fewer than three answers
-    it is the Beta rule, as in the authors' code; theirs integrates nested or draws at random, here the chance is the
-    integral of one variable: shares are Gamma variables divided by their sum, so it is the leader's density times the
-    others' distribution functions. The default is the paper's.
+    it is the Beta rule, as in the authors' code. Their code uses nested integrals or random draws; here the chance is
+    an integral over one variable: shares are Gamma variables divided by their sum, so it is the leader's density times
+    the others' distribution functions. The default is the paper's.
     Harm: as for `BetaLead`: the leader is chosen after looking, and the test repeats at every vote.
     """
 
@@ -38,57 +38,58 @@ class Dirichlet(StopRule):
     def __post_init__(self) -> None:
         require(self, "threshold", 0.5 <= self.threshold < 1, "a probability from 0.5 to below 1")
 
-    def is_decided(self, standing: VoteState) -> bool:
+    def is_decided(self, state: VoteState) -> bool:
         """Compare the leader with the four that follow it."""
-        return standing.total > 0 and self._reached(*standing.counts[:TOP_COUNTS])
+        return state.total > 0 and self.reaches_threshold(*state.counts[:TOP_COUNTS])
 
-    def posterior(self, standing: VoteState) -> float | None:
+    def posterior(self, state: VoteState) -> float | None:
         """Return the chance that the leader has the largest share; None without votes."""
-        return largest_share(*standing.counts[:TOP_COUNTS]) if standing.total else None
+        return largest_share(*state.counts[:TOP_COUNTS]) if state.total else None
 
     @property
     def basis(self) -> str:
-        """Say where the posterior comes from."""
+        """Short description of the posterior."""
         return "leader against the next four, uniform prior"
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
-        """Work each set of five counts out once."""
-        return np.asarray(map_combinations(self._reached, *np.moveaxis(paths.top_counts, 2, 0)) & (paths.total > 0))
+        """Compute each set of five counts once."""
+        return np.asarray(
+            map_combinations(self.reaches_threshold, *np.moveaxis(paths.top_counts, 2, 0)) & (paths.total > 0)
+        )
 
-    def _reached(self, *counts: int) -> bool:
-        """Compare the chance with the threshold; the integral is needed only where bounds do not tell."""
+    def reaches_threshold(self, *counts: int) -> bool:
+        """Compare the chance with the threshold; the integral is computed only where bounds do not decide."""
         first, *others = [count for count in counts if count > 0] or [0]
         chances = [beta_lead(first, other) for other in others or [0]]
-        if min(chances) < self.threshold:  # ahead of all is no likelier than ahead of one
+        if min(chances) < self.threshold:  # to be ahead of all is no likelier than to be ahead of one
             return False
-        if (
-            len(chances) == 1 or 1 - sum(1 - chance for chance in chances) >= self.threshold
-        ):  # nor less than if losses never coincide
+        union_bound = 1 - sum(1 - chance for chance in chances)
+        if len(chances) == 1 or union_bound >= self.threshold:
             return True
         return largest_share(*counts) >= self.threshold
 
 
 @lru_cache(maxsize=1 << 17)
 def largest_share(*counts: int) -> float:
-    """Return the chance that the first answer has the largest share, given the votes of each answer, most first; 0 is no answer."""
+    """Return the chance that the first answer has the largest share, given the votes of each, most first; 0 is none."""
     first, *others = [count for count in counts if count > 0] or [0]
     if len(others) < 2:
         return beta_lead(first, others[0] if others else 0)
-    points, weights = _grid(first + 1)
+    points, weights = gamma_quadrature(first + 1)
     density = np.exp(first * np.log(points) - points - _log_factorials(first)[-1])
-    return min(1.0, float(np.sum(weights * density * np.prod(_gamma_below(others, points), axis=0))))
+    return min(1.0, float(np.sum(weights * density * np.prod(gamma_cdfs(others, points), axis=0))))
 
 
-def _grid(shape: int) -> tuple[FloatArray, FloatArray]:
-    """Gauss-Legendre points over where a Gamma variable of this shape lies, to about 1e-13."""
-    reach = 9 * sqrt(shape)
-    edges = np.linspace(max(0.0, shape - reach), shape + reach + 24, 17)
+def gamma_quadrature(shape: int) -> tuple[FloatArray, FloatArray]:
+    """Return Gauss-Legendre points and weights over the range of a Gamma variable of this shape, to about 1e-13."""
+    width = 9 * sqrt(shape)
+    edges = np.linspace(max(0.0, shape - width), shape + width + 24, 17)
     half = np.diff(edges)[:, None] / 2
     return (edges[:-1, None] + half * (1 + _NODES)).ravel(), (half * _WEIGHTS).ravel()
 
 
-def _gamma_below(counts: list[int], points: FloatArray) -> FloatArray:
-    """Return the chance that a Gamma variable of shape n + 1 is below each point, a row for each n: that of more than n Poisson events."""
+def gamma_cdfs(counts: list[int], points: FloatArray) -> FloatArray:
+    """Return the Gamma CDF of shape n + 1 at each point, one row per n: the chance of more than n Poisson events."""
     events = np.arange(max(counts) + 1)[:, None]
     chances = np.exp(events * np.log(points) - points - _log_factorials(max(counts))[:, None])
     return np.asarray(1 - np.cumsum(chances, axis=0)[counts])

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import VoteState
@@ -18,11 +18,10 @@ from breadth.measure.validate import BoolArray
 class Lead(StopRule):
     """Stop when the leader is ``votes`` ahead of the runner-up.
 
-    The cheapest rule to explain. It is also what ConSol (arXiv 2503.17587) does: with the constants its code ships,
-    which are those of a sequential test (p1 = 0.5001, alpha = 0.05, beta = 0.949976), every count needs a lead of
-    exactly three and the side of the null hypothesis lies beyond its cap; the mixture form it ships needs three as
-    well. Hence the default. Harm: a lead of three is worth less at 20 votes than at 3, so on hard questions it stops
-    too early.
+    The simplest rule to explain. It is also what ConSol (arXiv 2503.17587) does: with the constants in its code, those
+    of a sequential test (p1 = 0.5001, alpha = 0.05, beta = 0.949976), every count needs a lead of exactly three and the
+    side of the null hypothesis lies beyond its cap; its mixture form needs three as well. Hence the default. Harm: a
+    lead of three means less at 20 votes than at 3, so on hard questions it stops too early.
     """
 
     votes: int = 3
@@ -33,10 +32,10 @@ class Lead(StopRule):
     def __post_init__(self) -> None:
         require(self, "votes", self.votes >= 1, "at least one vote")
 
-    def is_decided(self, standing: VoteState) -> bool:
+    def is_decided(self, state: VoteState) -> bool:
         """Compare the leader with the runner-up."""
-        return standing.leader - standing.runner_up >= self.votes
+        return state.leader - state.runner_up >= self.votes
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
-        """Do the same in one subtraction."""
+        """Compare all counts at once."""
         return np.asarray(paths.leader - paths.runner_up >= self.votes)

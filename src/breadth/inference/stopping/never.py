@@ -15,15 +15,15 @@ from breadth.measure.validate import BoolArray
 
 @dataclass(frozen=True)
 class Never(StopRule):
-    """Draw until the strategy's own limit, whatever the votes say."""
+    """Sample up to the strategy's own limit, regardless of the votes."""
 
     by_counts: ClassVar[bool] = True
 
-    def is_decided(self, standing: VoteState) -> bool:
-        """Say no."""
-        del standing
+    def is_decided(self, state: VoteState) -> bool:
+        """Return False."""
+        del state
         return False
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
-        """Say no everywhere."""
+        """Return False everywhere."""
         return np.zeros(paths.classes.shape, dtype=np.bool_)

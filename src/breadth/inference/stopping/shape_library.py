@@ -1,4 +1,4 @@
-"""What past questions looked like: shapes of answer distributions with their weights, fitted from stored votes, kept in a file."""
+"""Answer shapes of past questions: distributions over answers with their weights, fitted from stored votes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from pathlib import Path
 import numpy as np
 
 from breadth.base import settings
-from breadth.base.checks import require
-from breadth.base.errors import MeasureError
+from breadth.base.errors import MeasureError, require
 from breadth.measure.validate import FloatArray
 
 CONCENTRATIONS: tuple[float, ...] = tuple(float(value) for value in np.geomspace(0.03, 30, 10))
-"""Concentrations of the restaurant processes that stand for questions unlike those of a library: from one answer to a
-hundred.
-"""
+"""Concentrations of the Chinese-restaurant processes for questions unlike those of a library: 1 to 100 answers."""
 _MIN_SHARE = 1e-12
-# Share of an answer that a shape does not have: a question with more answers than a shape is unlikely, not impossible.
+# Share of answers beyond those of a shape: a question with more answers than a shape is unlikely, not impossible.
 
 
 def shape_likelihoods(counts: Sequence[Sequence[int]], shares: FloatArray) -> FloatArray:
-    """Return (questions, shapes): the chance of each question's votes, up to a factor a row.
+    """Return (questions, shapes): the likelihood of each question's votes, up to a factor per row.
 
-    Counts are put on shares by size, in all ways where shares are equal; the first two also the other way round, for in
+    Counts are matched to shares by size, in all ways where shares are equal. The first two are also swapped, because in
     a close race the more frequent answer is often behind. Other swaps are far less likely and would cost a factorial.
     """
     width = max(shares.shape[1], max(map(len, counts)))
@@ -38,11 +35,11 @@ def shape_likelihoods(counts: Sequence[Sequence[int]], shares: FloatArray) -> Fl
     logs = np.log(np.maximum(falling, _MIN_SHARE))
     swaps = np.where(falling[:, 0] > falling[:, 1], (votes[:, :1] - votes[:, 1:2]) * (logs[:, 1] - logs[:, 0]), -np.inf)
     answers = np.count_nonzero(votes, axis=1)
-    return _scaled(votes @ logs.T + np.log1p(np.exp(swaps)) + _ways(falling)[:, answers].T)
+    return scale_rows(votes @ logs.T + np.log1p(np.exp(swaps)) + log_assignments(falling)[:, answers].T)
 
 
-def _ways(falling: FloatArray) -> FloatArray:
-    """Return (shapes, answers): the log of the number of ways to put that many answers on a shape's shares by size."""
+def log_assignments(falling: FloatArray) -> FloatArray:
+    """Return (shapes, answers): the log number of ways to match that many answers to a shape's shares by size."""
     ways = np.zeros((len(falling), falling.shape[1] + 1))
     for row, shares in enumerate(falling):
         alike = np.searchsorted(-shares, -shares, side="right") - np.arange(len(shares))
@@ -51,40 +48,40 @@ def _ways(falling: FloatArray) -> FloatArray:
 
 
 def novelty_likelihoods(counts: Sequence[Sequence[int]]) -> FloatArray:
-    """Return (questions, concentrations): the chance of each question's votes under each restaurant process, up to a factor a row.
+    """Return (questions, concentrations): each question's likelihood under each Chinese-restaurant process.
 
+    Up to a factor per row.
     With concentration c and votes n_1 .. n_k of n in all: c^k (n_1 - 1)! ... (n_k - 1)! / (c (c + 1) ... (c + n - 1)).
     """
     grid = np.array(CONCENTRATIONS)
     rows = [
         len(vector) * np.log(grid) - np.log(grid + np.arange(sum(vector))[:, None]).sum(axis=0) for vector in counts
     ]
-    return _scaled(np.array(rows))
+    return scale_rows(np.array(rows))
 
 
-def _scaled(logs: FloatArray) -> FloatArray:
+def scale_rows(logs: FloatArray) -> FloatArray:
+    """Exponentiate log-likelihoods, each row relative to its largest."""
     return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))
 
 
 RARE_ANSWERS = 12
-"""Rare answers over which what a shape's shares lack to one is spread."""
+"""Number of rare answers that share what a shape's shares lack to one."""
 MAX_SHAPES = 64
-"""Shapes a library keeps: the maximum-likelihood mixture of 1,300 questions has about so many of any weight."""
+"""Most shapes in a library: the maximum-likelihood mixture of 1,300 questions has about so many of any weight."""
 MAX_COUNT_VECTORS = 400
-"""Different counts of votes that become candidates; more are thinned evenly."""
+"""Most distinct vote counts that become candidate shapes; more are thinned evenly."""
 UNSEEN_VOTES = (0.05, 0.5, 2.0)
-"""Votes added for answers not seen, one candidate each: how much of a question is still unseen is left to the
-likelihood.
-"""
+"""Votes added for unseen answers, one candidate shape each: the likelihood decides how much is still unseen."""
 EM_STEPS = 200
-"""Steps of the fit; weights move by less than 1e-3 after them."""
+"""EM steps of the fit; weights move by less than 1e-3 after them."""
 
 
 @dataclass(frozen=True)
 class ShapeLibrary:
-    """Shapes of past questions' answers: how often their first, second, ... answer is given, whatever the answers are.
+    """Answer shapes of past questions: how often their first, second, ... answer is given.
 
-    An empty library knows nothing; rules that want one then say so and fall back.
+    With an empty library, rules that need one fall back and say so.
     """
 
     shapes: tuple[tuple[float, ...], ...] = ()
@@ -92,19 +89,17 @@ class ShapeLibrary:
     weights: tuple[float, ...] = ()
     """Share of questions of each shape."""
     novelty: tuple[float, ...] = ()
-    """What a question unlike any of these may be: weight of each concentration of a Chinese-restaurant process (0.03 to
-    30).
-    """
+    """For questions unlike any of these: weight of each concentration of a Chinese-restaurant process (0.03 to 30)."""
     questions: int = 0
-    """Questions it was fitted from; the next is unlike them with chance 1 / (questions + 1)."""
+    """Questions it was fitted from; the next one is unlike them with chance 1 / (questions + 1)."""
 
     def __post_init__(self) -> None:
-        require(self, "weights", len(self.weights) == len(self.shapes), "one weight a shape")
+        require(self, "weights", len(self.weights) == len(self.shapes), "one weight per shape")
         require(self, "weights", all(weight > 0 for weight in self.weights), "weights above 0")
         require(
             self,
             "shapes",
-            all(_is_shape(shape) for shape in self.shapes),
+            all(is_shape(shape) for shape in self.shapes),
             "shares above 0, largest first, with a sum of at most 1",
         )
         grid = len(self.novelty) == len(CONCENTRATIONS) and sum(self.novelty) > 0 <= min(self.novelty)
@@ -112,24 +107,24 @@ class ShapeLibrary:
         require(self, "questions", self.questions >= 0, "a number of questions")
 
     def __hash__(self) -> int:
-        # Rules are looked up by their library at every vote: the shapes need not be hashed each time.
+        # Rules look up caches by their library at every vote: hashing all shapes each time would be slow.
         return hash((self.questions, self.weights[:8]))
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing in it."""
+        """Whether it has no shapes."""
         return not self.shapes
 
     @classmethod
     def fit(cls, counts: Iterable[Sequence[int]]) -> ShapeLibrary:
         """Fit a library to stored votes: for each question the votes that each of its answers got, in any order.
 
-        Candidates are the questions' own shares, with 0.05, 0.5 or 2 votes added for answers not seen; their weights
-        are those that make the stored votes likeliest (nonparametric maximum likelihood by EM, Kiefer and Wolfowitz
-        1956), a question being scored with its counts on the shares by size, and with the first two swapped. That takes
-        out the sampling noise which the shares of 40 votes carry, and leaves few shapes; the 64 heaviest are kept.
-        Forty votes a question and fifty questions make a library worth having; with fewer questions the part for unlike
-        questions counts for more. Questions without a vote are left out.
+        Candidate shapes are the questions' own shares, with 0.05, 0.5 or 2 votes added for unseen answers. Their
+        weights are the nonparametric maximum-likelihood mixture, fitted by EM (Kiefer and Wolfowitz 1956); a question
+        is scored with its counts matched to the shares by size, and with the first two swapped. That removes the
+        sampling noise in the shares of 40 votes and leaves few shapes; the 64 heaviest are kept. Forty votes per
+        question and fifty questions make a useful library; with fewer questions the part for unlike questions weighs
+        more. Questions without a vote are left out.
         """
         votes = Counter(tuple(sorted((int(n) for n in row if n > 0), reverse=True)) for row in counts)
         votes.pop((), None)
@@ -143,17 +138,19 @@ class ShapeLibrary:
             vectors[place]
             for place in np.unique(np.linspace(0, len(vectors) - 1, MAX_COUNT_VECTORS).round().astype(int)).tolist()
         ]
-        shapes = sorted({_smoothed(vector, unseen) for vector in thinned for unseen in UNSEEN_VOTES})
-        likelihoods = shape_likelihoods(vectors, np.array([add_rare_answers(shape) for shape in _padded(shapes)]))
-        heaviest = np.sort(np.argsort(-_mixture(likelihoods, repeats), kind="stable")[:MAX_SHAPES])
-        # Fitted again, so that the questions of shapes that were dropped go to those they are likest.
-        weights = _mixture(likelihoods[:, heaviest], repeats)
+        shapes = sorted({smooth_shares(vector, unseen) for vector in thinned for unseen in UNSEEN_VOTES})
+        width = max(map(len, shapes))
+        padded = [add_rare_answers(shape + (0.0,) * (width - len(shape))) for shape in shapes]
+        likelihoods = shape_likelihoods(vectors, np.array(padded))
+        heaviest = np.sort(np.argsort(-fit_mixture(likelihoods, repeats), kind="stable")[:MAX_SHAPES])
+        # Fitted again, so questions of dropped shapes go to the shapes most like them.
+        weights = fit_mixture(likelihoods[:, heaviest], repeats)
         kept = [
             (shapes[place], float(weight))
             for place, weight in zip(heaviest.tolist(), weights, strict=True)
             if weight > 1e-6
         ]
-        novelty = _mixture(novelty_likelihoods(vectors), repeats, spare=0.1)
+        novelty = fit_mixture(novelty_likelihoods(vectors), repeats, spare=0.1)
         return cls(
             tuple(shape for shape, _ in kept),
             tuple(round(weight, 8) for _, weight in kept),
@@ -172,28 +169,24 @@ class ShapeLibrary:
 
 
 def add_rare_answers(shape: Sequence[float]) -> FloatArray:
-    """Return the shares of all answers of a shape: its own, as given, then the rare ones (0 each where nothing is left)."""
+    """Return the shares of all answers of a shape: its own, then the rare ones (0 each where nothing is left)."""
     left = max(0.0, 1.0 - sum(shape))
     return np.array([*shape, *[left / RARE_ANSWERS if left > 1e-9 else 0.0] * RARE_ANSWERS])
 
 
-def _is_shape(shape: Sequence[float]) -> bool:
+def is_shape(shape: Sequence[float]) -> bool:
+    """Return whether shares are positive, falling, and add up to at most 1."""
     falling = all(first >= second for first, second in pairwise(shape))
     return bool(shape) and falling and shape[-1] > 0 and sum(shape) <= 1 + 1e-6
 
 
-def _smoothed(counts: Sequence[int], unseen: float) -> tuple[float, ...]:
+def smooth_shares(counts: Sequence[int], unseen: float) -> tuple[float, ...]:
+    """Return the shares of counted answers with some votes added for unseen ones."""
     return tuple(round(count / (sum(counts) + unseen), 8) for count in counts)
 
 
-def _padded(shapes: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
-    """Bring shapes to one length with zeros, which are no answers; the rare ones follow."""
-    width = max(map(len, shapes))
-    return [shape + (0.0,) * (width - len(shape)) for shape in shapes]
-
-
-def _mixture(likelihoods: FloatArray, repeats: FloatArray, spare: float = 0.0) -> FloatArray:
-    """Return the weights of components (columns) that make the questions (rows, counted ``repeats`` times) likeliest."""
+def fit_mixture(likelihoods: FloatArray, repeats: FloatArray, spare: float = 0.0) -> FloatArray:
+    """Return the maximum-likelihood weights of components (columns), questions (rows) counting ``repeats`` times."""
     weights = np.full(likelihoods.shape[1], 1 / likelihoods.shape[1])
     for _ in range(EM_STEPS):
         shares = likelihoods * weights

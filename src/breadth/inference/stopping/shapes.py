@@ -1,16 +1,16 @@
-"""Stop by the exact posterior over a library of answer shapes (the optimal Bayesian rule that keeps two counts and the rest)."""
+"""Stop by the exact posterior over a library of answer shapes (optimal Bayesian rule on two counts and the rest)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary, add_rare_answers
@@ -21,54 +21,55 @@ from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Shapes(StopRule):
-    """Stop when the leader is a question's most frequent answer with posterior probability 1 - ``delta``, given past questions' shapes.
+    """Stop when the leader is the most frequent answer with posterior probability 1 - ``delta``, given past questions.
 
     The prior is a library of shapes p1 >= p2 >= ... with weights; the evidence the largest count, the second largest
     and the rest. The posterior is exact: which answer has which count is summed over all assignments (arXiv 2602.05395,
     form L = 3, which is as good as all counts when delta is small and takes far fewer votes than the Beta rule). An
-    answer that shares the largest share of its shape counts as most frequent. The paper weighs 40-vote shapes of past
-    questions equally; here the library's weights are fitted, see `ShapeLibrary.fit`. Without a library, or at a
-    standing that no shape can give, it is `BetaLead` with threshold 1 - delta. The default is the 0.95 of
+    answer that ties for the largest share of its shape counts as most frequent. The paper weights 40-vote shapes of
+    past questions equally; here the library's weights are fitted, see `ShapeLibrary.fit`. Without a library, or at a
+    state that no shape can give, it is `BetaLead` with threshold 1 - delta. The default is the 0.95 of
     Adaptive-Consistency.
-    Harm: only as good as the library is like the questions. It bounds each question's chance, not the average, and
-    knows no last vote; to state an average risk against a full vote use `Risk`.
+    Harm: it is only as good as the library resembles the questions. It bounds each question's chance, not the average,
+    and knows no last vote; to state an average risk against a full vote use `Risk`.
     """
 
     delta: float = 0.05
-    """Chance that the leader is not the most frequent answer, at most, when it stops."""
+    """Largest chance, when it stops, that the leader is not the most frequent answer."""
     library: ShapeLibrary = ShapeLibrary()
-    """What past questions looked like; fitted from stored votes, kept in a file."""
+    """Answer shapes of past questions; fitted from stored votes, kept in a file."""
 
     by_counts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require(self, "delta", 0 < self.delta <= 0.5, "a probability above 0 and at most 0.5")
 
-    def is_decided(self, standing: VoteState) -> bool:
-        """Compare the posterior with its bound."""
-        return standing.total > 0 and self._chance(standing.leader, standing.runner_up, standing.rest) >= 1 - self.delta
+    def is_decided(self, state: VoteState) -> bool:
+        """Compare the posterior with 1 - delta."""
+        return state.total > 0 and self.leader_chance(state.leader, state.runner_up, state.rest) >= 1 - self.delta
 
-    def posterior(self, standing: VoteState) -> float | None:
+    def posterior(self, state: VoteState) -> float | None:
         """Return the chance that the leader is the most frequent answer; None without votes."""
-        return self._chance(standing.leader, standing.runner_up, standing.rest) if standing.total else None
+        return self.leader_chance(state.leader, state.runner_up, state.rest) if state.total else None
 
     @property
     def basis(self) -> str:
-        """Say where the posterior comes from."""
+        """Short description of the posterior."""
         if self.library.empty:
             return f"no library of past questions: {self._fallback.basis}"
         return f"answer shapes of {self.library.questions or len(self.library.shapes)} past questions"
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
-        """Work each standing out once."""
-        chances = map_combinations(self._chance, paths.leader, paths.runner_up, paths.rest)
+        """Compute each state once."""
+        chances = map_combinations(self.leader_chance, paths.leader, paths.runner_up, paths.rest)
         return np.asarray((chances >= 1 - self.delta) & (paths.total > 0))
 
-    def _chance(self, leader: int, runner_up: int, rest: int) -> float:
+    def leader_chance(self, leader: int, runner_up: int, rest: int) -> float:
+        """Return the posterior of the leader, by the Beta rule where no shape can give these counts."""
         known = None if self.library.empty or not leader else leader_posterior(self.library, leader, runner_up, rest)
         if known is not None:
             return known
-        # The votes of the rest tell the Beta rule nothing.
+        # The Beta rule ignores the votes of the rest.
         return self._fallback.posterior(VoteState((leader, runner_up), (0,) * (leader + runner_up))) or 0.0
 
     @property
@@ -77,10 +78,10 @@ class Shapes(StopRule):
 
 
 def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: int) -> float | None:
-    """Return the chance that the leading answer has its question's largest share; None where no shape can give these counts.
+    """Return the chance that the leader has its question's largest share; None where no shape can give these counts.
 
-    Which answer holds which count is unknown, so all assignments are summed: answer i has the leader's count, j the
-    runner-up's, and the rest is spread over the others, none above the runner-up. Where several answers hold the
+    Which answer has which count is unknown, so all assignments are summed: answer i has the leader's count, j the
+    runner-up's, and the rest is spread over the others, none above the runner-up. Where several answers have the
     runner-up's count, each of the ways to name two of them is equally likely: a weight 1 / C(c + m, c), with m answers
     of the rest at that count and c of the named two (one, or both in a tie). Written as a series in x, one factor per
     answer, the weight is an integral over y:
@@ -92,38 +93,42 @@ def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: i
     all terms are positive.
     """
     if runner_up == 0:
-        every, modal = _unanimous(group_shares(library), leader)
+        groups = group_shares(library)
+        unanimous = groups.weights[:, None] * groups.sizes * groups.shares**leader
+        every, modal = float(unanimous.sum()), float(unanimous[:, 0].sum())
     else:
-        every, modal = _assigned(_pairs(library, runner_up, _length(rest)), leader, rest)
+        # Rounded up to a power of two from 8 on, so states share their series.
+        length = max(8, 1 << max(rest - 1, 0).bit_length())
+        every, modal = assignment_weights(leader_pairs(library, runner_up, length), leader, rest)
     return modal / every if every > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
 class ShareGroups:
-    """A library's answers, those of equal share in a shape taken together, largest share first; padded with kinds of no answers."""
+    """A library's answers, grouped by equal share within a shape, largest first; padded with empty groups."""
 
     shares: FloatArray
-    """(shapes, kinds): the share of each answer of the kind."""
+    """(shapes, groups): the share of each answer of the group."""
     sizes: IntArray
-    """(shapes, kinds): how many answers have it."""
+    """(shapes, groups): how many answers have it."""
     weights: FloatArray
     """Weight of each shape."""
 
 
 @dataclass(frozen=True, eq=False)
 class LeaderPairs:
-    """All ways to name a leader and a runner-up with ``votes``, one row a shape and a pair of kinds."""
+    """All ways to name a leader and a runner-up with ``votes``, one row per shape and pair of groups."""
 
     votes: int
     """Votes of the runner-up."""
     weights: FloatArray
-    """Weight of the shape times the ways to choose one answer of each kind."""
+    """Weight of the shape times the ways to choose one answer of each group."""
     modal: BoolArray
     """Whether the leader has the largest share of its shape."""
     leader: FloatArray
-    """Its share."""
+    """Share of the leader."""
     runner_up: FloatArray
-    """The other's share."""
+    """Share of the runner-up."""
     series: FloatArray
     """(rows, rest): S when the leader has more votes than the runner-up."""
     tied: FloatArray
@@ -143,80 +148,59 @@ def group_shares(library: ShapeLibrary) -> ShareGroups:
     return ShareGroups(shares, sizes, np.array(library.weights))
 
 
-def _unanimous(every: ShareGroups, leader: int) -> tuple[float, float]:
-    """Weigh a standing where all votes are for one answer."""
-    weight = every.weights[:, None] * every.sizes * every.shares**leader
-    return float(weight.sum()), float(weight[:, 0].sum())
-
-
-def _assigned(pairs: LeaderPairs, leader: int, rest: int) -> tuple[float, float]:
+def assignment_weights(pairs: LeaderPairs, leader: int, rest: int) -> tuple[float, float]:
     """Return the weight of all assignments and of those where a most frequent answer leads."""
     series = pairs.tied if leader == pairs.votes else pairs.series
     weight = pairs.weights * pairs.leader**leader * pairs.runner_up**pairs.votes * series[:, rest]
     return float(weight.sum()), float(weight[pairs.modal].sum())
 
 
-def _length(rest: int) -> int:
-    """Round up to a power of two from 8 on, so that standings share their series."""
-    return max(8, 1 << max(rest - 1, 0).bit_length())
-
-
 @lru_cache(maxsize=256)
-def _pairs(library: ShapeLibrary, votes: int, most: int) -> LeaderPairs:
-    """Work out the series of every pair of kinds up to a rest of ``most``."""
+def leader_pairs(library: ShapeLibrary, votes: int, most: int) -> LeaderPairs:
+    """Compute the series of every pair of groups up to a rest of ``most``."""
     every = group_shares(library)
-    nodes, weights = _nodes(most // votes + 1)
-    powers = [_powers(every, kind, votes, most, nodes) for kind in range(every.shares.shape[1])]
+    # Gauss-Legendre nodes on (0, 1): exact for polynomials of degree most // votes + 1.
+    node, weight = np.polynomial.legendre.leggauss((most // votes + 1) // 2 + 1)
+    nodes, weights = (node + 1) / 2, weight / 2
+    powers = [group_powers(every, group, votes, most, nodes) for group in range(every.shares.shape[1])]
     rows: list[tuple[FloatArray, ...]] = []
     for first, second in combinations_with_replacement(range(len(powers)), 2):
         ways = every.sizes[:, first] * (every.sizes[:, second] - (first == second))
         taken = Counter([first, second])
-        others = _product([power[taken[kind]] for kind, power in enumerate(powers)])
+        others = reduce(multiply_series, [power[taken[group]] for group, power in enumerate(powers)])
         series, tied = np.tensordot(others, weights, (1, 0)), np.tensordot(others, weights * 2 * (1 - nodes), (1, 0))
         orders = [(first, second)] if first == second else [(first, second), (second, first)]
-        for one, two in orders:
-            leads = np.full(len(ways), one == 0)
-            rows.append((every.weights * ways, leads, every.shares[:, one], every.shares[:, two], series, tied))
+        for leader, runner_up in orders:
+            leads = np.full(len(ways), leader == 0)
+            shares = every.shares[:, leader], every.shares[:, runner_up]
+            rows.append((every.weights * ways, leads, *shares, series, tied))
     columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
     used = columns[0] > 0
     return LeaderPairs(votes, *(column[used] for column in columns))
 
 
-def _powers(every: ShareGroups, kind: int, votes: int, most: int, nodes: FloatArray) -> list[FloatArray]:
-    """Return the series of all, all but one and all but two answers of a kind: (shapes, nodes, rest)."""
+def group_powers(every: ShareGroups, group: int, votes: int, most: int, nodes: FloatArray) -> list[FloatArray]:
+    """Return the series of all, all but one and all but two answers of a group: (shapes, nodes, rest)."""
     steps = np.arange(most + 1)
-    ratio = np.where(steps > 0, every.shares[:, kind, None] / np.maximum(steps, 1), 1.0)
-    one = np.where(steps > votes, 0.0, np.cumprod(ratio, axis=1))[:, None, :]
-    base = np.where(steps == votes, nodes[:, None] * one, one)
+    ratio = np.where(steps > 0, every.shares[:, group, None] / np.maximum(steps, 1), 1.0)
+    answer = np.where(steps > votes, 0.0, np.cumprod(ratio, axis=1))[:, None, :]
+    base = np.where(steps == votes, nodes[:, None] * answer, answer)
     power = np.zeros(base.shape)
     power[:, :, 0] = 1.0
     chosen = [power.copy() for _ in range(3)]
-    for exponent in range(1, int(every.sizes[:, kind].max()) + 1):
-        power = _times(power, base)
+    for exponent in range(1, int(every.sizes[:, group].max()) + 1):
+        power = multiply_series(power, base)
         for taken in range(3):
-            here = every.sizes[:, kind] - taken == exponent
+            here = every.sizes[:, group] - taken == exponent
             chosen[taken][here] = power[here]
     return chosen
 
 
-def _product(series: list[FloatArray]) -> FloatArray:
-    result = series[0]
-    for factor in series[1:]:
-        result = _times(result, factor)
-    return result
-
-
-def _times(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Multiply series along the last axis, up to their length."""
+def multiply_series(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Multiply power series along the last axis, up to their length."""
     result = np.zeros(first.shape)
     for step in range(first.shape[2]):
         factor = second[:, :, step, None]
         if factor.any():
             result[:, :, step:] += factor * first[:, :, : first.shape[2] - step]
     return result
-
-
-def _nodes(degree: int) -> tuple[FloatArray, FloatArray]:
-    """Return nodes on (0, 1) and weights that integrate a polynomial of this degree exactly."""
-    node, weight = np.polynomial.legendre.leggauss(degree // 2 + 1)
-    return (node + 1) / 2, weight / 2

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths, map_combinations
 from breadth.inference.voting import VoteState
@@ -21,24 +21,23 @@ class Sprt(StopRule):
 
     Log likelihood ratio = v1 ln(2 share) + v2 ln(2 (1 - share)). At ln((1 - beta) / alpha) or above the leader is
     accepted; at ln(beta / (1 - alpha)) or below the two count as equal. Wald's test ends on either side, and so does
-    this rule: the votes so far say that telling the two apart would cost more than the test was set up to pay, and the
-    answer is the leader as it stands, a tie drawn. ``give_up=False`` goes on instead. With the defaults a vote for the
-    leader is worth 0.405, one for the runner-up -0.693, and 2.944 accepts: unanimity stops at the eighth vote, a tie at
-    11 to 11.
+    this rule: separating the two would cost more than the test was set up to pay, and the answer is the current leader,
+    a tie broken at random. ``give_up=False`` continues instead. With the defaults a vote for the leader is worth 0.405,
+    one for the runner-up -0.693, and 2.944 accepts: unanimity stops at the eighth vote, a tie at 11 to 11.
     ConSol (arXiv 2503.17587) proposes the test; the constants of its code make it `Lead` with three votes. The mixture
     over shares that it also offers is the `Certificate`. The defaults here are ours: errors of 5 % each, at odds of
-    three to one. Harm: the two answers are chosen after looking, so alpha and beta are not the error rates that Wald's
-    theorem gives; for a guarantee use `Certificate`.
+    three to one. Harm: the two answers are chosen after looking, so alpha and beta are not the error rates of Wald's
+    theorem; for a guarantee use `Certificate`.
     """
 
     share: float = 0.75
-    """The leader's share of the two that the test holds against one half."""
+    """The leader's share of the two under the alternative hypothesis; the null is one half."""
     alpha: float = 0.05
     """Nominal chance to accept a leader that is only equal."""
     beta: float = 0.05
     """Nominal chance to call the two equal when the leader has its share."""
     give_up: bool = True
-    """Stop as well once the two count as equal."""
+    """Whether to stop once the two count as equal."""
 
     by_counts: ClassVar[bool] = True
 
@@ -48,15 +47,16 @@ class Sprt(StopRule):
         require(self, "beta", 0 < self.beta < 1, "a probability between 0 and 1")
         require(self, "beta", self.alpha + self.beta < 1, "less than 1 - alpha")
 
-    def is_decided(self, standing: VoteState) -> bool:
-        """Compare the ratio with both ends of the test."""
-        return standing.total > 0 and self._ended(standing.leader, standing.runner_up)
+    def is_decided(self, state: VoteState) -> bool:
+        """Compare the ratio with both thresholds of the test."""
+        return state.total > 0 and self.has_ended(state.leader, state.runner_up)
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
-        """Look the pairs of counts up in a table."""
-        return np.asarray(map_combinations(self._ended, paths.leader, paths.runner_up) & (paths.total > 0))
+        """Look up the pairs of counts in a table."""
+        return np.asarray(map_combinations(self.has_ended, paths.leader, paths.runner_up) & (paths.total > 0))
 
-    def _ended(self, first: int, second: int) -> bool:
+    def has_ended(self, first: int, second: int) -> bool:
+        """Return whether the test has accepted the leader, or called the two equal."""
         ratio = self.log_ratio(first, second)
         accepted = ratio >= log((1 - self.beta) / self.alpha)
         return accepted or (self.give_up and ratio <= log(self.beta / (1 - self.alpha)))

@@ -1,4 +1,4 @@
-"""Which standings to stop at so that a stated risk is met with the fewest votes: optimal stopping by backward induction."""
+"""The states to stop at that meet a stated risk with the fewest votes: optimal stopping by backward induction."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from breadth.inference.stopping.shape_library import CONCENTRATIONS, ShapeLibrary, add_rare_answers
-from breadth.inference.stored_votes import Paths, ReplayOrders, StoredVotes
+from breadth.inference.stored_votes import ReplayOrders, StoredVotes
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 
 PATHS_PER_SHAPE = 2000
-"""Simulated votes of each shape: standings that one question in ten thousand reaches are still met some ten times."""
+"""Simulated votes per shape: states that one question in ten thousand reaches still occur some ten times."""
 PATHS_PER_CONCENTRATION = 5000
-"""Simulated votes of each concentration of the questions unlike any shape."""
+"""Simulated votes per concentration of the questions unlike any shape."""
 
 
 @dataclass(frozen=True, eq=False)
 class VoteLattice:
-    """Where a vote of ``most`` may stand and go: standings are (leader, runner-up, rest), numbered by `number`."""
+    """States of a vote of ``most`` and its transitions; a state is (leader, runner-up, rest), numbered by `index`."""
 
     most: int
     """Votes of the full vote."""
     visits: FloatArray
-    """Weight of the votes that pass through each standing."""
+    """Weight of the votes that pass through each state."""
     losses: FloatArray
-    """Of these, the weight where the leader is no mode of the full vote; a tie for the lead counts by its share."""
+    """Weight of those whose leader is no mode of the full vote; a tie for the lead counts by its share."""
     grows: FloatArray
-    """(standing, 3): weight of the votes where the leader, the runner-up, one of the rest grows next."""
+    """(state, 3): weight of the votes where the leader, the runner-up, one of the rest grows next."""
 
     @property
     def size(self) -> int:
-        """Numbers along one side of the table."""
+        """Length of one side of the table."""
         return self.most + 1
 
     @cached_property
     def loss(self) -> FloatArray:
-        """Chance that the leader is no mode of the full vote; 1 at standings that were never met, 0 where it cannot lose."""
+        """Chance that the leader is no mode of the full vote; 1 at states never reached, 0 where it cannot lose."""
         met = np.divide(self.losses, self.visits, out=np.ones_like(self.losses), where=self.visits > 0)
         leader, runner_up, rest = np.unravel_index(np.arange(len(met)), (self.size,) * 3)
         safe = leader - runner_up >= self.most - (leader + runner_up + rest)
@@ -47,7 +47,7 @@ class VoteLattice:
 
     @cached_property
     def layers(self) -> list[tuple[IntArray, IntArray, FloatArray]]:
-        """For each number of votes from 1 on: the standings met, where they go, the chances of going there."""
+        """Per number of votes from 1 on: the states reached, their successors, and the transition chances."""
         met = np.flatnonzero(self.visits)
         total = np.add.reduce(np.unravel_index(met, (self.size,) * 3))
         steps = np.array([self.size**2, self.size, 1])
@@ -60,7 +60,7 @@ class VoteLattice:
         return layers
 
     def index(self, leader: IntArray, runner_up: IntArray, rest: IntArray) -> IntArray:
-        """Return the number of a standing."""
+        """Return the index of a state."""
         return np.asarray((leader * self.size + runner_up) * self.size + rest)
 
 
@@ -68,13 +68,15 @@ class VoteLattice:
 def simulate_lattice(library: ShapeLibrary, most: int) -> VoteLattice:
     """Simulate votes of a library's shapes and, with chance 1 / (questions + 1), of questions unlike them.
 
-    The draws are always the same. Two seconds for 64 shapes and 40 votes, once in a process.
+    The random numbers are always the same. Two seconds for 64 shapes and 40 votes, once per process.
     """
     cells = (most + 1) ** 3
     visits, losses, grows = np.zeros(cells), np.zeros(cells), np.zeros((cells, 3))
-    for votes, weight in _simulated(library, most):
+    for votes, weight in simulate_votes(library, most):
         paths = ReplayOrders(votes, np.broadcast_to(np.arange(most), (len(votes.classes), 1, most)).astype(np.int64))
-        here = _numbers(paths.paths, most + 1)
+        counts = (paths.paths.leader, paths.paths.runner_up, paths.paths.rest)
+        leader, runner_up, rest = (np.asarray(part, dtype=np.int64) for part in counts)
+        here = (leader * (most + 1) + runner_up) * (most + 1) + rest
         each = weight / len(here)
         visits += each * np.bincount(here.ravel(), minlength=cells)
         losses += each * np.bincount(here.ravel(), (1 - paths.agreement).ravel(), minlength=cells)
@@ -84,13 +86,8 @@ def simulate_lattice(library: ShapeLibrary, most: int) -> VoteLattice:
     return VoteLattice(most, visits, losses, grows)
 
 
-def _numbers(paths: Paths, size: int) -> IntArray:
-    leader, runner_up, rest = (np.asarray(part, dtype=np.int64) for part in (paths.leader, paths.runner_up, paths.rest))
-    return (leader * size + runner_up) * size + rest
-
-
-def _simulated(library: ShapeLibrary, most: int) -> Iterator[tuple[StoredVotes, float]]:
-    """Yield simulated votes of each shape and each concentration with the weight they stand for."""
+def simulate_votes(library: ShapeLibrary, most: int) -> Iterator[tuple[StoredVotes, float]]:
+    """Yield simulated votes of each shape and each concentration, with their weight."""
     rng = np.random.default_rng(0)
     known, total = library.questions / (library.questions + 1), sum(library.weights)
     for shape, weight in zip(library.shapes, library.weights, strict=True):
@@ -100,11 +97,14 @@ def _simulated(library: ShapeLibrary, most: int) -> Iterator[tuple[StoredVotes, 
         yield StoredVotes.from_classes(votes), known * weight / total
     novelty = library.novelty or (1.0,) * len(CONCENTRATIONS)
     for concentration, weight in zip(CONCENTRATIONS, novelty, strict=True):
-        yield StoredVotes.from_classes(_restaurant(concentration, most, rng)), (1 - known) * weight / sum(novelty)
+        yield (
+            StoredVotes.from_classes(simulate_restaurant(concentration, most, rng)),
+            (1 - known) * weight / sum(novelty),
+        )
 
 
-def _restaurant(concentration: float, most: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Simulate votes in which the next repeats an earlier one drawn at random, or is new: a Chinese-restaurant process."""
+def simulate_restaurant(concentration: float, most: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """Simulate votes of a Chinese-restaurant process: the next repeats a random earlier one, or is new."""
     votes = np.zeros((PATHS_PER_CONCENTRATION, most), dtype=np.int32)
     answers = np.ones(PATHS_PER_CONCENTRATION, dtype=np.int32)
     rows = np.arange(PATHS_PER_CONCENTRATION)
@@ -116,27 +116,27 @@ def _restaurant(concentration: float, most: int, rng: np.random.Generator) -> ND
 
 
 MAX_PRICE = 1e6
-"""Votes that one disagreement may be worth at most; at this price only certain leads stop."""
+"""Most votes that one disagreement may be worth; at this price only certain leads stop."""
 BISECTION_STEPS = 30
-"""Steps of the search for the price: it is then exact to a hundred-millionth."""
+"""Bisection steps of the search for the price: it is then exact to a hundred-millionth."""
 
 
 @dataclass(frozen=True, eq=False)
 class StopTable:
-    """Where to stop: a strict table, and a lax one that is used for a share of the questions, so that the risk is met on the spot."""
+    """Where to stop: a strict table, and a lax one for a share of the questions, so the risk is met exactly."""
 
     lattice: VoteLattice
-    """The chances it rests on."""
+    """Simulated chances behind the tables."""
     strict: BoolArray
-    """Whether to stop at each standing, with at most the stated risk."""
+    """Whether to stop at each state, with at most the stated risk."""
     lax: BoolArray
     """The next cheaper choice, with at least the stated risk."""
     share: float
     """Share of questions for which the lax table is used."""
     risk: float
-    """Disagreement to expect, by the model."""
+    """Expected disagreement under the model."""
     votes: float
-    """Votes to expect, by the model."""
+    """Expected votes under the model."""
 
 
 @lru_cache(maxsize=64)
@@ -144,49 +144,49 @@ def optimal_stop_table(library: ShapeLibrary, most: int, risk: float) -> StopTab
     """Return the table for a stated risk.
 
     For a price of one disagreement in votes the best table follows by backward induction: stop where the chance that
-    the leader is no mode of the full vote, times the price, is below one vote and what follows it. The price is
-    bisected until the disagreement to expect is the stated risk. Between two prices the disagreement jumps where a
-    frequent standing (2 to 0, say) changes sides; the two tables around the jump are then mixed over questions, which
-    is what optimal rules under a constraint do.
+    the leader is no mode of the full vote, times the price, is below the cost of one vote and what follows it. The
+    price is bisected until the expected disagreement is the stated risk. Between two prices the disagreement jumps
+    where a frequent state (2 to 0, say) changes sides; the two tables around the jump are then mixed over questions, as
+    optimal rules under a constraint are.
     """
-    field = simulate_lattice(library, most)
+    lattice = simulate_lattice(library, most)
     low, high = 0.0, np.log(MAX_PRICE)
-    lax, strict = optimal_stops(field, 1.0), optimal_stops(field, MAX_PRICE)
+    lax, strict = optimal_stops(lattice, 1.0), optimal_stops(lattice, MAX_PRICE)
     for _ in range(BISECTION_STEPS):
         middle = (low + high) / 2
-        stops = optimal_stops(field, float(np.exp(middle)))
-        if expected_outcome(field, stops)[0] > risk:
+        stops = optimal_stops(lattice, float(np.exp(middle)))
+        if expected_outcome(lattice, stops)[0] > risk:
             low, lax = middle, stops
         else:
             high, strict = middle, stops
-    (most_risk, few), (least_risk, many) = expected_outcome(field, lax), expected_outcome(field, strict)
+    (most_risk, few), (least_risk, many) = expected_outcome(lattice, lax), expected_outcome(lattice, strict)
     share = float(np.clip((risk - least_risk) / (most_risk - least_risk), 0, 1)) if most_risk > least_risk else 0.0
     met, votes = least_risk + share * (most_risk - least_risk), many + share * (few - many)
-    return StopTable(field, strict, lax, share, met, votes)
+    return StopTable(lattice, strict, lax, share, met, votes)
 
 
-def optimal_stops(field: VoteLattice, price: float) -> BoolArray:
-    """Return where to stop when one disagreement is worth ``price`` votes. Standings that were never met go on."""
-    cost = price * field.loss
-    stops = field.loss == 0
-    for here, onward, chance in reversed(field.layers[:-1]):
-        going_on = 1 + np.sum(chance * cost[onward], axis=1)
-        # A standing that was met only at the end of a path goes nowhere; it has no layer after it.
-        better = going_on < cost[here]
-        cost[here] = np.where(better, going_on, cost[here])
+def optimal_stops(lattice: VoteLattice, price: float) -> BoolArray:
+    """Return where to stop when one disagreement is worth ``price`` votes; states never reached continue."""
+    cost = price * lattice.loss
+    stops = lattice.loss == 0
+    for here, onward, chance in reversed(lattice.layers[:-1]):
+        cost_to_continue = 1 + np.sum(chance * cost[onward], axis=1)
+        # A state reached only at the end of a path has no successor, and no layer after it.
+        better = cost_to_continue < cost[here]
+        cost[here] = np.where(better, cost_to_continue, cost[here])
         stops[here] = ~better
-    stops[field.layers[-1][0]] = True
+    stops[lattice.layers[-1][0]] = True
     return np.asarray(stops)
 
 
-def expected_outcome(field: VoteLattice, stops: BoolArray) -> tuple[float, float]:
-    """Return the disagreement and the votes to expect of a table, by the model."""
-    mass = np.zeros(len(field.loss))
-    mass[field.layers[0][0]] = 1.0
+def expected_outcome(lattice: VoteLattice, stops: BoolArray) -> tuple[float, float]:
+    """Return the expected disagreement and votes of a table under the model."""
+    mass = np.zeros(len(lattice.loss))
+    mass[lattice.layers[0][0]] = 1.0
     risk = votes = 0.0
-    for count, (here, onward, chance) in enumerate(field.layers, start=1):
+    for count, (here, onward, chance) in enumerate(lattice.layers, start=1):
         ends = stops[here]
-        risk += float(mass[here[ends]] @ field.loss[here[ends]])
+        risk += float(mass[here[ends]] @ lattice.loss[here[ends]])
         votes += count * float(mass[here[ends]].sum())
         moving = here[~ends]
         np.add.at(mass, onward[~ends].ravel(), (mass[moving][:, None] * chance[~ends]).ravel())

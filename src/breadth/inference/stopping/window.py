@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.base.checks import require
-from breadth.base.errors import MeasureError
+from breadth.base.errors import MeasureError, require
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import VoteState
@@ -19,11 +18,10 @@ from breadth.measure.validate import BoolArray
 class UnanimousWindow(StopRule):
     """Cut the votes into windows of ``size``; stop when all votes of one whole window are the same.
 
-    arXiv 2401.10480 (ESC), whose window of five is the default. A vote without a readable answer fills no place in a
-    window. Where we differ: the paper answers with the window's answer; here as everywhere the answer is that of all
+    arXiv 2401.10480 (ESC), whose window of five is the default. A candidate without a readable answer does not count
+    towards a window. Where we differ: the paper answers with the window's answer; here the answer is always that of all
     votes, so a late unanimous window does not overrule an earlier and larger majority.
-    Harm: the first votes of a window that has already split are drawn to no purpose; the Beta rule needs fewer for the
-    same agreement.
+    Harm: once a window has split, its remaining votes are wasted; the Beta rule needs fewer for the same agreement.
     """
 
     size: int = 5
@@ -32,14 +30,14 @@ class UnanimousWindow(StopRule):
     def __post_init__(self) -> None:
         require(self, "size", self.size >= 1, "at least one vote")
 
-    def is_decided(self, standing: VoteState) -> bool:
-        """Look for a whole window of one answer."""
-        votes = standing.arrivals
+    def is_decided(self, state: VoteState) -> bool:
+        """Look for a full window of one answer."""
+        votes = state.arrivals
         whole = range(self.size, len(votes) + 1, self.size)
         return any(len(set(votes[end - self.size : end])) == 1 for end in whole)
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
-        """Carry the length of the last run of equal votes along."""
+        """Track the length of the last run of equal votes."""
         along = np.zeros(paths.classes.shape, dtype=np.bool_)
         last = np.full(len(along), -1, dtype=np.int32)
         run = np.zeros(len(along), dtype=np.int32)
@@ -54,14 +52,14 @@ class UnanimousWindow(StopRule):
 
 
 def expected_window_draws(shares: Sequence[float], size: int = 5, most: int = 40) -> float:
-    """Return the draws that `Window` needs on average when each answer comes with its share, ``most`` draws at most.
+    """Return the mean samples that `UnanimousWindow` needs when each answer has its share, with ``most`` at most.
 
-    With Q the chance that a window agrees: sum over windows of size * i * Q (1 - Q)^(i - 1), the last taking all that
-    is left (the control scheme of arXiv 2401.10480, which estimates the shares from the first window).
+    With Q the chance that a window agrees: sum over windows of size * i * Q (1 - Q)^(i - 1), the last one taking the
+    remaining probability (the control scheme of arXiv 2401.10480, which estimates the shares from the first window).
     """
     windows, left = divmod(most, size)
     if size < 1 or windows < 1 or left:
-        raise MeasureError(f"{most} draws are not whole windows of {size}.", "Give a multiple of the window's size.")
+        raise MeasureError(f"{most} samples are not whole windows of {size}.", "Give a multiple of the window's size.")
     agree = sum(share**size for share in shares)
     early = sum(agree * (1 - agree) ** place * (place + 1) for place in range(windows - 1))
     return float(size * (early + (1 - agree) ** (windows - 1) * windows))

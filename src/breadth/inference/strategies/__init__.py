@@ -1,1 +1,1 @@
-"""Strategies: what to draw next and what to answer, one a file."""
+"""Strategies: what to sample next and which answer to return, one per file."""

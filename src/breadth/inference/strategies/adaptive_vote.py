@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.rule import StopRule, samples_to_decide, task_uniform
@@ -14,27 +14,25 @@ from breadth.inference.voting import Poll, majority
 
 @dataclass(frozen=True)
 class AdaptiveVote(Strategy):
-    """Keep a few draws in flight; stop as soon as the leading answer is unlikely to be overtaken.
+    """Keep a few samples in flight; stop as soon as the leading answer is unlikely to be overtaken.
 
-    The rule is asked after every arrival, not at the end of a wave; what is still in flight when it says yes is
-    cancelled, and charged up to there. No more draws are in flight than could decide the vote if all agreed, so an easy
-    question wastes nothing (the idea is ConSol's, arXiv 2503.17587). At most 40 draws and the Beta rule at 0.95 are the
+    The stop rule runs after every arrival, not at the end of a wave; samples in flight when it decides are cancelled,
+    and charged up to there. No more samples are in flight than could decide the vote if all agreed, so an easy question
+    wastes nothing (the idea is ConSol's, arXiv 2503.17587). At most 40 samples and the Beta rule at 0.95 are the
     defaults of Adaptive-Consistency (arXiv 2305.11860); eight in flight, and eight unread before it gives up, are our
     choice.
-    Harm: short completions arrive first, so with a width above 1 an early decision leans towards answers that are quick
-    to write.
+    Harm: short completions arrive first, so with a width above 1 an early decision favours answers that are quick to
+    write.
     """
 
     most: int = 40
-    """Draws at most."""
+    """Most samples."""
     width: int = 8
-    """Draws in flight at once, at most; 1 draws one after the other and wastes none."""
+    """Most samples in flight; 1 samples one after the other and wastes none."""
     stop: StopRule = BetaLead()
     """When the vote is decided."""
     unread: int = 8
-    """Give up after this many draws none of which had a readable answer: there is nothing to vote on, as with a request
-    for a poem.
-    """
+    """Give up after this many samples without a readable answer: there is nothing to vote on (a poem, say)."""
 
     def __post_init__(self) -> None:
         require(self, "most", self.most >= 1, "at least one draw")
@@ -46,7 +44,7 @@ class AdaptiveVote(Strategy):
         self.stop.prepare()
 
     def __call__(self, task: Task) -> Run:
-        """Draw and count."""
+        """Sample and count votes."""
         stop = self.stop.randomize(task_uniform(task.name, task.seed))
         poll = Poll(task)
         asked = 0
@@ -65,7 +63,7 @@ class AdaptiveVote(Strategy):
 
 
 def majority_with_confidence(poll: Poll, stop: StopRule, stopped: str) -> Answer:
-    """Return the majority with the stop rule's posterior as its confidence, or the Beta posterior where the rule has none."""
+    """Return the majority with the stop rule's posterior as confidence, or the Beta posterior where it has none."""
     answer = majority(poll)
     rule = stop if stop.posterior(poll.state) is not None else BetaLead()
     confidence = rule.posterior(poll.state) if answer.votes else None

@@ -1,11 +1,11 @@
-"""Draw a fixed number and let a judge choose."""
+"""Sample a fixed number and let a judge choose."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.records import Answer, Ask, Candidate, Judge, Run, Task
 from breadth.inference.stopping.never import Never
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
@@ -15,43 +15,44 @@ from breadth.inference.voting import Poll, best_scored, judge_score, weighted_be
 
 @dataclass(frozen=True)
 class BestOfN(Strategy):
-    """Draw n completions, have them judged, take the best: of the answers by summed score, or of the single completions.
+    """Sample n completions, have a judge score them, take the best answer by summed score or the best completion.
 
     Weighted adds the scores of completions that agree, argmax over answers of the sum of r (arXiv 2408.03314), and is
-    the default: the best single score of many is the one the judge errs most about, and that regret grows like the root
-    of n times the judge's error (Huang et al. 2025). Eight as in `Vote`. Only completions with a readable answer are
-    judged, unless none has one. A judge that says no more than solved or not counts as 1 or 0. When the judge fails on
-    all, the plain vote decides and a note says so. Harm: with a weak judge and a large n it is worse than the plain
-    vote, unweighted first.
+    the default: the highest single score of many is where the judge errs most, and that regret grows like the root of n
+    times the judge's error (Huang et al. 2025). Eight as in `Vote`. Only completions with a readable answer are scored,
+    unless none has one. A judge that only reports solved or not counts as 1 or 0. When the judge fails on all, the
+    plain vote decides and a note says so. Harm: with a weak judge and a large n it is worse than the plain vote,
+    unweighted first.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"judge"})
 
     n: int = 8
-    """Completions to draw."""
+    """Completions to sample."""
     weighted: bool = True
     """Whether completions with the same answer add up their scores; scores must then not be negative."""
     judge: str = "default"
-    """Which of the judges given."""
+    """Name of the judge."""
 
     def __post_init__(self) -> None:
         require(self, "n", self.n >= 1, "at least one draw")
         require(self, "judge", bool(self.judge), "the name of a judge")
 
     def __call__(self, task: Task) -> Run:
-        """Draw, have them judged, choose."""
+        """Sample, have them scored, choose."""
         drawn: list[Candidate] = yield Ask(self.n)
         stopped = "most" if len(drawn) >= self.n else "budget"
         readable = [candidate for candidate in drawn if candidate.key is not None]
-        judged: list[Candidate] = (yield Judge(tuple(readable or drawn), self.judge)) if drawn else []
-        verdicts = iter(judged)
+        scored: list[Candidate] = (yield Judge(tuple(readable or drawn), self.judge)) if drawn else []
+        verdicts = iter(scored)
         poll = Poll(task)
         poll.add(
             next(verdicts, candidate) if candidate.key is not None or not readable else candidate for candidate in drawn
         )
-        return replace(self._chosen(poll), stopped=stopped)
+        return replace(self.choose(poll), stopped=stopped)
 
-    def _chosen(self, poll: Poll) -> Answer:
+    def choose(self, poll: Poll) -> Answer:
+        """Return the best by the judge's scores, or the plain vote where the judge scored nothing."""
         failed = sum(judge_score(candidate) is None for candidate in poll.seen if candidate.key is not None)
         if failed and failed == len(poll.arrivals):
             answer = majority_with_confidence(poll, Never(), "")

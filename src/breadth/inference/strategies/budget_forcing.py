@@ -1,4 +1,4 @@
-"""Make a model think at least, at most or exactly so long (budget forcing)."""
+"""Make a model think at least, at most or exactly a number of tokens (budget forcing)."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.records import Ask, Candidate, Request, Run, Task
 from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import Thinking, ThinkingEnd, ThinkingTrace
 
 ANSWER_TOKENS = 100
-"""Tokens of the reply that thinking leaves for the answer where no maximum is given (s1's evaluation)."""
+"""Tokens of the reply reserved for the answer where no maximum is given (s1's evaluation)."""
 MAX_EMPTY_CUES = 3
-"""Cues in a row that may come to nothing before the model is taken to have done thinking."""
+"""Most cues in a row without a new token before thinking counts as finished."""
 
 
 @dataclass(frozen=True)
 class BudgetForcing(Strategy):
-    """Put a cue behind thinking that ends too early, cut thinking that goes on too long, then draw the answer.
+    """Append a cue to thinking that ends too early, cut thinking that is too long, then sample the answer.
 
-    Each time the thinking ends while cues are left or the minimum is not reached, the cue ('Wait') is put behind it and
-    it goes on, for what is left of the maximum; at the maximum it is closed by force and 'Final Answer:' follows.
+    Each time the thinking ends while cues are left or the minimum is not reached, the cue ('Wait') is appended and the
+    thinking continues with the rest of the maximum. At the maximum it is closed by force and 'Final Answer:' follows.
     Minimum = maximum = t is 'exactly t tokens', a minimum alone 'at least t' (both with no cues); cues alone are 'wait
-    and think more' (arXiv 2501.19393, 2506.04210). Tokens are those drawn: marks and cues are given. s1's own
-    evaluation lets the total grow beyond its cap and cuts it afterwards; here every continuation gets only what is
-    left. One cue, and 100 tokens kept for the answer, are that evaluation's settings. A model that does not mark its
-    thinking (`PLAIN`) answers in its last piece; only when cut is the answer drawn apart. Harm: past an optimum, forced
-    thinking makes answers vary and accuracy fall: of a 1.5B model on GSM8K from 87 % to 70 % (arXiv 2506.04210), where
-    the same tokens spent on independent traces gain. Measure first; see parallel thinking.
+    and think more' (arXiv 2501.19393, 2506.04210). Only generated tokens count, not marks and cues. s1's own evaluation
+    lets the total exceed its cap and cuts it afterwards; here every continuation gets only what is left. One cue, and
+    100 tokens reserved for the answer, are that evaluation's settings. A model that does not mark its thinking
+    (`UNMARKED_THINKING`) answers in its last piece; the answer is sampled separately only when it was cut. Harm: past
+    an optimum, forced thinking makes answers vary and accuracy fall: for a 1.5B model on GSM8K from 87 % to 70 % (arXiv
+    2506.04210), where the same tokens spent on independent traces gain. Measure first; see parallel thinking.
     """
 
     cues: int = 1
-    """Ends of thinking that are ignored."""
+    """Number of times that an end of thinking is ignored."""
     minimum: int = 0
-    """Thinking tokens at least."""
+    """Fewest thinking tokens."""
     maximum: int | None = None
-    """Thinking tokens at most; None is the completion's cap less 100, or less half of it when it is short."""
+    """Most thinking tokens; None is the completion's cap less 100, or less half of it when it is short."""
     thinking: Thinking = Thinking()
     """How the model marks its thinking."""
 
@@ -56,7 +56,7 @@ class BudgetForcing(Strategy):
     def __call__(self, task: Task) -> Run:
         """Think, then answer."""
         trace = ThinkingTrace(task, self.thinking)
-        ending, cues = yield from self._think(trace)
+        ending, cues = yield from self.think(trace)
         figures = {"cues": float(cues), "thinking_tokens": float(trace.tokens), "forced": float(ending == "cut")}
         notes = (f"The model thought {trace.tokens} tokens, fewer than the {self.minimum} asked for.",) * (
             trace.tokens < self.minimum
@@ -69,8 +69,9 @@ class BudgetForcing(Strategy):
             complete = yield from trace.draw_answer()
         return trace.answer(complete, notes, **figures)
 
-    def _think(self, trace: ThinkingTrace) -> Generator[Request, Any, tuple[ThinkingEnd, int]]:
-        cap, cues, idle = self._cap(trace.task), 0, 0
+    def think(self, trace: ThinkingTrace) -> Generator[Request, Any, tuple[ThinkingEnd, int]]:
+        """Sample thinking up to its cap, with cues; return how it ended and the cues used."""
+        cap, cues, idle = self.max_thinking(trace.task), 0, 0
         while trace.tokens < cap:
             sampling = self.thinking.limit_sampling(trace.task.sampling, cap - trace.tokens)
             drawn: list[Candidate] = yield Ask(
@@ -89,7 +90,8 @@ class BudgetForcing(Strategy):
             cues += 1
         return "cut", cues
 
-    def _cap(self, task: Task) -> int:
+    def max_thinking(self, task: Task) -> int:
+        """Return the most thinking tokens of a task."""
         total = task.sampling.max_tokens
         if self.maximum is None:
             return total - min(ANSWER_TOKENS, max(1, total // 2))

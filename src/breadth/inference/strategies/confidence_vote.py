@@ -1,4 +1,4 @@
-"""Draw a fixed number and let the sure ones vote."""
+"""Sample a fixed number and let the confident ones vote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.confidence import ConfidenceGate, Gauge, borda_weights, decide_gate, keep_threshold
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.beta_lead import beta_lead
@@ -18,7 +18,7 @@ from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, class_weights, majority
 
 WEIGHTED_VOTE_BASIS = "leader against runner-up among the completions kept, each counted once, uniform prior"
-"""Where the confidence of a weighted vote comes from."""
+"""Description of the posterior of a weighted vote."""
 
 
 @dataclass
@@ -26,14 +26,14 @@ class WeightedPoll:
     """The completions kept for a vote, each with its weight."""
 
     poll: Poll
-    """Gathers them into classes."""
+    """Groups them into classes."""
     weights: dict[int, float] = field(default_factory=dict)
-    """Place in the poll -> weight."""
+    """Index in the poll -> weight."""
     totals: dict[int, float] = field(default_factory=dict)
-    """Class of the poll -> weight, kept up to date as candidates come."""
+    """Class of the poll -> total weight, updated as candidates arrive."""
 
     def add(self, candidate: Candidate, weight: float) -> None:
-        """Take one in."""
+        """Add a candidate with its weight."""
         self.weights[len(self.poll.seen)] = weight
         self.poll.add([candidate])
         if candidate.key is not None:
@@ -46,8 +46,8 @@ class WeightedPoll:
         everything = sum(self.totals.values())
         return max(self.totals.values()) / everything if everything else 0.0
 
-    def samples_to_decide(self, share: float, most: int) -> int:
-        """Return how many further votes of mean weight could bring the leader to a share at the earliest; ``most`` if more than that."""
+    def samples_to_reach(self, share: float, most: int) -> int:
+        """Return the fewest votes of mean weight that could bring the leader to a share; at most ``most``."""
         everything = sum(self.totals.values())
         if not everything:
             return min(1, most)
@@ -57,8 +57,8 @@ class WeightedPoll:
     def answer(self) -> Answer:
         """Return the answer with the most weight.
 
-        Its confidence asks whether it is what the kept completions say most often; weights are no votes, so they are
-        left out of it.
+        Its confidence is the chance that it is the most frequent answer of the kept completions; weights are no votes,
+        so they do not enter it.
         """
         answer = majority(self.poll, weights=self.weights)
         if answer.key is None:
@@ -73,26 +73,26 @@ WEIGHT_KINDS = ("confidence", "rank", "equal")
 
 @dataclass(frozen=True)
 class ConfidenceVote(Strategy):
-    """Draw n completions, leave out the least sure of them, and let the others vote by how sure they were (DeepConf offline).
+    """Sample n completions, drop the least confident, let the others vote weighted by confidence (DeepConf offline).
 
-    Of the completions with a readable answer those stay whose confidence reaches the percentile 100 (1 - keep); an
-    answer's weight is the sum of the confidences behind it (arXiv 2508.15260). The public code's last word is the plain
-    majority of those kept, as with ``weights = "equal"``. Confidence is used only while ``gate`` is open for this gauge
-    and model, or with ``trust``; otherwise this is `Vote`, and a note says why. No gate is no evidence.
+    Of the completions with a readable answer those are kept whose confidence reaches the percentile 100 (1 - keep); an
+    answer's weight is the sum of its confidences (arXiv 2508.15260). The public code returns the plain majority of
+    those kept, as with ``weights = "equal"``. Confidence is used only while ``gate`` is open for this gauge and model,
+    or with ``trust``; otherwise this is `Vote`, and a note says why. No gate is no evidence.
 
     Keeping 90 % is the paper's cautious setting, within -0.21 to +0.73 points of the plain vote; 32 completions are
-    ours, the paper draws 512.
-    Harm: keeping 10 % throws away nine votes of ten, and loses where the model is wrong with confidence.
+    ours, the paper samples 512.
+    Harm: keeping 10 % drops nine votes of ten, and loses where the model is wrong with confidence.
     """
 
     n: int = 32
-    """Completions to draw."""
+    """Completions to sample."""
     keep: float = 0.9
-    """Share of them that vote, the surest; 1 keeps all. The paper's eta is 100 times this: 10 or 90."""
+    """Share that votes, the most confident; 1 keeps all. The paper's eta is 100 times this: 10 or 90."""
     weights: Literal["confidence", "rank", "equal"] = "confidence"
-    """What a vote weighs: its confidence; (N - rank) ** 0.5, of which only the order of confidences matters; or 1."""
+    """Weight of a vote: its confidence; (N - rank) ** 0.5, which uses only the order of confidences; or 1."""
     gauge: Gauge = Gauge()
-    """How the confidence of a completion is read."""
+    """How the confidence of a completion is computed."""
     trust: bool = False
     """Use confidence without evidence, as the paper does."""
     gate: ConfidenceGate | None = None
@@ -102,52 +102,56 @@ class ConfidenceVote(Strategy):
         require(self, "n", self.n >= 1, "at least one draw")
         require(self, "keep", 0 < self.keep <= 1, "a share above 0 and at most 1")
         require(self, "weights", self.weights in WEIGHT_KINDS, "one of " + ", ".join(WEIGHT_KINDS))
-        require(self, "trust", not (self.trust and self.gate is not None), "false beside a gate, for the gate decides")
+        require(
+            self, "trust", not (self.trust and self.gate is not None), "false with a gate, because the gate decides"
+        )
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]  # by the settings: without an open gate nothing is needed
-        """Token confidences, where it may use them."""
+        """Token confidences, if it may use them."""
         return frozenset({"confidences"}) if self.trust or (self.gate is not None and self.gate.open) else frozenset()
 
     def __call__(self, task: Task) -> Run:
-        """Draw, sift and count."""
-        ruling = decide_gate(self.gate, self.gauge, model=task.model, trust=self.trust)
-        if not ruling.open:
+        """Sample, filter and count."""
+        decision = decide_gate(self.gate, self.gauge, model=task.model, trust=self.trust)
+        if not decision.open:
             plain: Answer = yield from Vote(self.n)(task)
-            return replace(plain, notes=(*plain.notes, ruling.note))
+            return replace(plain, notes=(*plain.notes, decision.note))
         drawn: list[Candidate] = yield Ask(self.n, sampling=self.gauge.with_logprobs(task.sampling))
-        answer = self._sifted(task, drawn)
-        notes = (*answer.notes, ruling.note) if answer.figures else answer.notes
+        answer = self.vote_by_confidence(task, drawn)
+        notes = (*answer.notes, decision.note) if answer.figures else answer.notes
         return replace(
             answer, notes=notes, candidates=tuple(drawn), stopped="most" if len(drawn) >= self.n else "budget"
         )
 
-    def _sifted(self, task: Task, drawn: list[Candidate]) -> Answer:
+    def vote_by_confidence(self, task: Task, drawn: list[Candidate]) -> Answer:
+        """Return the weighted vote of the confident completions; the plain vote when most confidences are missing."""
         voters = [candidate for candidate in drawn if candidate.key is not None]
-        sure = {
+        confident = {
             place: score
             for place, candidate in enumerate(voters)
             if not math.isnan(score := self.gauge.confidence_of(candidate))
         }
-        if not sure or 2 * len(sure) < len(voters):
-            return plain_vote(task, drawn, len(voters) - len(sure))
-        threshold = keep_threshold(list(sure.values()), self.keep)
-        kept = {place: score for place, score in sure.items() if score >= threshold}
+        if not confident or 2 * len(confident) < len(voters):
+            return plain_vote(task, drawn, len(voters) - len(confident))
+        threshold = keep_threshold(list(confident.values()), self.keep)
+        kept = {place: score for place, score in confident.items() if score >= threshold}
         votes = WeightedPoll(Poll(task))
-        for place, weight in zip(kept, self._weights(list(kept.values())), strict=True):
+        for place, weight in zip(kept, self.vote_weights(list(kept.values())), strict=True):
             votes.add(voters[place], weight)
         answer = votes.answer()
-        notes = answer.notes + missing_confidence_notes(len(voters) - len(sure), drawn)
+        notes = answer.notes + missing_confidence_notes(len(voters) - len(confident), drawn)
         return replace(answer, notes=notes, figures={"threshold": threshold, "kept": len(kept)})
 
-    def _weights(self, scores: list[float]) -> list[float]:
+    def vote_weights(self, scores: list[float]) -> list[float]:
+        """Return the weight of each vote from the confidences."""
         if self.weights == "rank":
             return [float(weight) for weight in borda_weights(scores)]
         return scores if self.weights == "confidence" else [1.0] * len(scores)
 
 
 def plain_vote(task: Task, drawn: list[Candidate], missing: int) -> Answer:
-    """Return the plain vote of completions whose confidences did not come, and say so."""
+    """Return the plain vote of completions without confidences, with a note."""
     poll = Poll(task)
     poll.add(drawn)
     answer = majority_with_confidence(poll, Never(), "")
@@ -156,7 +160,7 @@ def plain_vote(task: Task, drawn: list[Candidate], missing: int) -> Answer:
 
 
 def missing_confidence_notes(missing: int, drawn: Sequence[Candidate]) -> tuple[str, ...]:
-    """Say how many completions could not vote for want of a confidence, and how many had one tenth or more of their tokens clipped."""
+    """Return notes on completions that could not vote without a confidence, or had a tenth of their tokens clipped."""
     few = f"{missing} completions with an answer came without token confidences and did not vote."
     clipped = sum(candidate.message.get("clipped_logprobs", 0) * 10 > candidate.tokens for candidate in drawn)
     masked = (

@@ -1,10 +1,10 @@
-"""A vote over runs of another strategy: early-exiting chains, forced traces, whatever gives an answer."""
+"""A vote over runs of another strategy: early-exiting chains, forced traces, or any other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.records import Answer, Fork, Run, Task
 from breadth.inference.stopping.never import Never
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
@@ -15,29 +15,29 @@ from breadth.inference.voting import Poll
 
 @dataclass(frozen=True)
 class Panel(Strategy):
-    """Run a strategy several times side by side, each run on its own, and vote over their answers.
+    """Run a strategy several times concurrently and independently, and vote over their answers.
 
-    Each run counts once, whatever it drew on the way. Combines what lengthens or shortens a trace (`BudgetForcing`,
-    `EarlyExit`) with what averages over traces (a vote). Eight as in `Vote`. Its runs answer separately, so their votes
-    are independent even where the draws of one run are not.
+    Each run counts once, however much it samples. Combines what lengthens or shortens a trace (`BudgetForcing`,
+    `EarlyExit`) with what averages over traces (a vote). Eight as in `Vote`. The runs answer separately, so their votes
+    are independent even where the samples of one run are not.
     Harm: none beyond its cost, which is that of all runs; the runs do not stop early when they agree.
     """
 
     strategy: Strategy = EarlyExit()
-    """What each run does."""
+    """Strategy of each run."""
     runs: int = 8
-    """Runs side by side."""
+    """Number of concurrent runs."""
 
     def __post_init__(self) -> None:
         require(self, "runs", self.runs >= 1, "at least one run")
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override] # what the inner strategy needs is known by instance
-        """What each run cannot work without."""
+        """Requirements of the inner strategy."""
         return self.strategy.needs
 
     def prepare(self) -> None:
-        """Prepare what each run does."""
+        """Prepare the inner strategy."""
         self.strategy.prepare()
 
     def __call__(self, task: Task) -> Run:

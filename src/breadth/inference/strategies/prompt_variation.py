@@ -1,4 +1,4 @@
-"""Ask the same question in several ways, drawn by lot for each trace (prompt variation)."""
+"""Ask the same question in several ways, chosen at random for each trace (prompt variation)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.prompts import with_suffix, with_system
 from breadth.inference.records import Answer, Ask, Candidate, Prompt, Request, Run, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
@@ -18,12 +18,12 @@ from breadth.inference.strategy import Strategy
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to ask; without any field, the prompt as it is."""
+    """One way to ask; with empty fields, the prompt unchanged."""
 
     system: str = ""
-    """Put at the end of the system message."""
+    """Appended to the system message."""
     suffix: str = ""
-    """Put behind the question."""
+    """Appended to the question."""
 
     def apply(self, prompt: Prompt) -> Prompt:
         """Return the prompt asked this way."""
@@ -40,28 +40,28 @@ DEFAULT_VARIANTS = (
 
 @dataclass(frozen=True)
 class PromptVariation(Strategy):
-    """Let an adaptive vote draw each of its traces with one of several prompts, chosen by lot.
+    """Run an adaptive vote with one of several prompts for each trace, chosen at random.
 
     The prompt of each trace is drawn uniformly by the task's seed, independently of all others. So the traces are
-    independent draws from one mixture, and stop rules and posteriors hold for it; with a fixed rotation they would not.
-    It widens what the model tries at hardly any cost in tokens, where its own sampling is narrow. The four ways given
-    are neutral phrasings of ours, without published figures: give your own (paraphrases, roles, orders of examples,
-    languages) and measure.
-    Harm: a bad variant costs its share of the draws, and lowers the leading answer's share; the vote then takes longer.
+    independent samples from one mixture, and stop rules and posteriors hold for it; with a fixed rotation they would
+    not. It widens what the model tries at hardly any cost in tokens, where its own sampling is narrow. The four
+    defaults are neutral phrasings of ours, without published figures: give your own (paraphrases, roles, orders of
+    examples, languages) and measure.
+    Harm: a bad variant costs its share of the samples, and lowers the leading answer's share, so the vote takes longer.
     """
 
     variants: tuple[Variant, ...] = DEFAULT_VARIANTS
-    """Ways to ask."""
+    """Prompt variants."""
     vote: AdaptiveVote = AdaptiveVote()
-    """The vote that the traces are drawn for."""
+    """Vote over the traces."""
 
     def __post_init__(self) -> None:
         require(self, "variants", len(self.variants) >= 1, "at least one variant")
         require(self, "vote", isinstance(self.vote, AdaptiveVote), "an adaptive vote")
 
     def __call__(self, task: Task) -> Run:
-        """Run the vote, each draw with a prompt of its own."""
-        lots = np.random.default_rng(abs(task.seed))
+        """Run the vote, each sample with its own prompt."""
+        rng = np.random.default_rng(abs(task.seed))
         asked: Counter[int] = Counter()
         run = self.vote(task)
         reply: list[Candidate] | None = None
@@ -73,12 +73,14 @@ class PromptVariation(Strategy):
                 return replace(
                     answer, figures={f"variant {number}": float(count) for number, count in sorted(asked.items())}
                 )
-            numbers = lots.integers(len(self.variants), size=request.n).tolist() if isinstance(request, Ask) else []
+            numbers = rng.integers(len(self.variants), size=request.n).tolist() if isinstance(request, Ask) else []
             asked.update(numbers)
-            reply = yield from self._drawn(task.prompt, request, numbers)
+            reply = yield from self.sample_variants(task.prompt, request, numbers)
 
-    def _drawn(self, prompt: Prompt, request: Request, numbers: list[int]) -> Generator[Request, Any, list[Candidate]]:
-        """Start each draw of a request apart; wait as the request does after the last."""
+    def sample_variants(
+        self, prompt: Prompt, request: Request, numbers: list[int]
+    ) -> Generator[Request, Any, list[Candidate]]:
+        """Start each sample of a request separately; wait as the request does after the last."""
         if not isinstance(request, Ask) or not numbers:
             arrived: list[Candidate] = yield request
             return arrived

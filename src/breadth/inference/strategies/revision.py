@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from breadth.base.checks import require
-from breadth.base.errors import MeasureError
+from breadth.base.errors import MeasureError, require
 from breadth.inference.prompts import with_turns
 from breadth.inference.records import Ask, Candidate, Prompt, Run, Task
 from breadth.inference.strategy import Strategy
@@ -16,25 +15,25 @@ from breadth.inference.voting import Poll, request_scores, select_best
 
 @dataclass(frozen=True)
 class FlipMatrix:
-    """Steps of chains by whether the answer was right before and after; they sum to the chains' lengths, each less one."""
+    """Counts of revision steps by whether the answer was right before and after."""
 
     right_to_wrong: int = 0
     """Steps that lost a right answer."""
     wrong_to_right: int = 0
-    """Steps that found it."""
+    """Steps that found the right answer."""
     stayed_right: int = 0
-    """Steps that kept it."""
+    """Steps that kept the right answer."""
     stayed_wrong: int = 0
-    """Steps that did not find it; an answer that cannot be read is wrong."""
+    """Steps from wrong to wrong; an answer that cannot be read is wrong."""
 
     @property
     def steps(self) -> int:
-        """All steps."""
+        """Number of steps: the chains' lengths, each less one."""
         return self.right_to_wrong + self.wrong_to_right + self.stayed_right + self.stayed_wrong
 
     @property
     def net(self) -> int:
-        """Right answers that the chains have gained from first to last."""
+        """Right answers gained by the chains from first to last reply."""
         return self.wrong_to_right - self.right_to_wrong
 
 
@@ -56,8 +55,8 @@ def count_flips(chains: Sequence[Sequence[str | None]], truths: Sequence[str]) -
     return FlipMatrix(counts[True, False], counts[False, True], counts[True, True], counts[False, False])
 
 
-def changes(chain: Sequence[str | None]) -> tuple[int, int]:
-    """Return how often the answer of a chain changed, and how often it changed to one it had given before; unread ones are passed over."""
+def count_changes(chain: Sequence[str | None]) -> tuple[int, int]:
+    """Return how often a chain's answer changed, and how often back to an earlier one; unread replies are skipped."""
     read = [key for key in chain if key is not None]
     changed = [place for place in range(1, len(read)) if read[place] != read[place - 1]]
     return len(changed), sum(read[place] in read[:place] for place in changed)
@@ -71,28 +70,28 @@ REVISION_INSTRUCTION = (
 
 @dataclass(frozen=True)
 class Revision(Strategy):
-    """Answer, then revise the answer a few times with the last ones in view; take the best of the whole chain, not the last.
+    """Answer, then revise a few times with the last replies in view; take the best of the whole chain, not the last.
 
-    Each round shows the last ``keep`` replies, each with the instruction and what the judge said of it. The chain ends
-    at its rounds or when the judge holds a reply for right. The best is the judge's, or the answer given most often.
-    Four kept is the setting of arXiv 2408.03314, whose model was trained to revise; the prompt for models that were not
-    is ours, feedback and refinement in one (self-refine uses two). Four rounds is our choice. How often the answer
-    changed, and went back to an earlier one, is in the figures; `count_flips` grades chains. Replies of a chain saw one
-    another, so no confidence follows from their vote. Harm: without new information (a judge's words) revision turns
-    right answers wrong about as often as wrong ones right (arXiv 2310.01798); an adaptive vote with as many draws is
-    the better use of them.
+    Each round shows the last ``keep`` replies, each with the instruction and the judge's feedback. The chain ends after
+    its rounds, or when the judge accepts a reply as right. The best is the judge's, or the most frequent answer. Four
+    kept is the setting of arXiv 2408.03314, whose model was trained to revise; the prompt for models that were not is
+    ours, feedback and refinement in one (self-refine uses two). Four rounds is our choice. How often the answer
+    changed, and returned to an earlier one, is in the figures; `count_flips` grades chains. Replies of a chain saw one
+    another, so no confidence follows from their vote. Harm: without new information (a judge's feedback) revision turns
+    right answers wrong about as often as wrong ones right (arXiv 2310.01798); an adaptive vote makes better use of as
+    many samples.
     """
 
     rounds: int = 4
     """Replies of the chain, the first included."""
     keep: int = 4
-    """Replies shown to the next."""
+    """Replies shown to the next round."""
     judge: str = ""
-    """Judge that scores the replies and whose words are shown; empty for none."""
+    """Judge that scores the replies and whose feedback is shown; empty for none."""
     weighted: bool = False
     """Whether replies with the same answer add up their scores."""
     instruction: str = REVISION_INSTRUCTION
-    """What the user says to a reply."""
+    """User message after each reply."""
 
     def __post_init__(self) -> None:
         require(self, "rounds", self.rounds >= 1, "at least one reply")
@@ -100,11 +99,11 @@ class Revision(Strategy):
         require(self, "instruction", bool(self.instruction.strip()), "words")
 
     def __call__(self, task: Task) -> Run:
-        """Draw the chain, then choose."""
+        """Sample the chain, then choose."""
         chain: list[Candidate] = []
         stopped = "most"
         while len(chain) < self.rounds:
-            drawn: list[Candidate] = yield self._ask(task.prompt, chain)
+            drawn: list[Candidate] = yield self.next_round(task.prompt, chain)
             chain += yield from request_scores(drawn, self.judge)
             if not drawn or chain[-1].solved or chain[-1].finish == "tool_calls":
                 stopped = "solved" if drawn and chain[-1].solved else "answered" if drawn else "budget"
@@ -112,14 +111,15 @@ class Revision(Strategy):
         poll = Poll(task)
         poll.add(chain)
         answer = select_best(poll, by=self.judge, weighted=self.weighted)
-        changed, returned = changes([candidate.key for candidate in chain])
+        changed, returned = count_changes([candidate.key for candidate in chain])
         figures = {"rounds": float(len(chain)), "changes": float(changed), "returns": float(returned)}
         note = (
             "The replies of a chain saw one another: their agreement is no evidence, and no confidence is given.",
         ) * (len(chain) > 1)
         return replace(answer, stopped=stopped, figures=figures, notes=(*answer.notes, *note))
 
-    def _ask(self, prompt: Prompt, chain: list[Candidate]) -> Ask:
+    def next_round(self, prompt: Prompt, chain: list[Candidate]) -> Ask:
+        """Return the request of the next round, with the last replies and their feedback."""
         if not chain:
             return Ask(1)
         turns = [

@@ -1,4 +1,4 @@
-"""Ask once."""
+"""Ask once: the baseline."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from breadth.inference.voting import Poll, majority
 
 @dataclass(frozen=True)
 class Single(Strategy):
-    """Draw one completion and take its answer: what every other strategy must beat.
+    """Sample one completion and take its answer: the baseline for every other strategy.
 
-    It says nothing about how sure the answer is: one draw supports no confidence.
+    It gives no confidence: one sample does not support one.
     """
 
     def __call__(self, task: Task) -> Run:
-        """Draw once."""
+        """Sample once."""
         poll = Poll(task)
         drawn: list[Candidate] = yield Ask(1)
         poll.add(drawn)

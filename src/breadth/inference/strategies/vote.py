@@ -1,10 +1,10 @@
-"""Draw a fixed number and let them vote."""
+"""Sample a fixed number and take the majority."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.records import Ask, Candidate, Run, Task
 from breadth.inference.stopping.never import Never
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
@@ -14,21 +14,21 @@ from breadth.inference.voting import Poll
 
 @dataclass(frozen=True)
 class Vote(Strategy):
-    """Draw n completions at once and take the answer that most of them give (self-consistency, arXiv 2203.11171).
+    """Sample n completions at once and take the most frequent answer (self-consistency, arXiv 2203.11171).
 
     Eight is the low end of what is usual (8 to 64; the paper shows 40): the first few votes bring most of the gain.
-    Harm: on a question where a wrong answer is the likeliest one, more votes make the wrong answer surer. Easy
-    questions get as many draws as hard ones; `AdaptiveVote` stops when the vote is decided.
+    Harm: on a question where a wrong answer is the likeliest one, more votes make the wrong answer more certain. Easy
+    questions get as many samples as hard ones; `AdaptiveVote` stops when the vote is decided.
     """
 
     n: int = 8
-    """Completions to draw."""
+    """Completions to sample."""
 
     def __post_init__(self) -> None:
         require(self, "n", self.n >= 1, "at least one draw")
 
     def __call__(self, task: Task) -> Run:
-        """Draw and count."""
+        """Sample and count votes."""
         poll = Poll(task)
         drawn: list[Candidate] = yield Ask(self.n)
         poll.add(drawn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.lab.task.problems import LEVELS, Level
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from breadth import __version__
 from breadth.base import settings
-from breadth.base.atomic import write_error
-from breadth.base.cores import available_cores
 from breadth.base.errors import BrokenFileError, MissingExtraError
+from breadth.base.system import available_cores, write_error
 from breadth.lab import records
 from breadth.lab.demo.plan import ARMS, ArmName, DemoPlan
 from breadth.lab.demo.results import DemoResults, ForcedThinking

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from breadth.base import settings
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.lab.demo.plan import FULL_DEMO
 from breadth.lab.evaluation.evaluate import Evaluation, evaluate, majority_at_k_by_problem, pass_at_k_by_problem
 from breadth.lab.evaluation.seeds import seed_interval

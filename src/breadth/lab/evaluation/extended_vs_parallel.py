@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.budget import Budget
 from breadth.inference.records import Reading, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote

@@ -137,7 +137,10 @@ class Choices:
             else "The best lies inside what was tried."
         )
         regime = "" if self.updates == 1 else f" with {self.updates} updates per generation"
-        headline = f"Plain GRPO{regime} scores best on its own training problems at a learning rate of {rate:g} after {step} steps."
+        headline = (
+            f"Plain GRPO{regime} scores best on its own training problems at a learning rate of {rate:g} after {step}"
+            " steps."
+        )
         return Verdict(Severity.NOTE, headline, body, [Fact("train pass@1", score)])
 
     def _price(self, runs: CandidateResults, priced: Sequence[float], rate: float) -> Verdict:
@@ -154,8 +157,8 @@ class Choices:
             rule += " None is better than plain."
         if rate != self._middle:
             rule += (
-                f" Coefficients were tried at a learning rate of {self._middle:g}; plain does best at {rate:g}, so try them there"
-                " before using one."
+                f" Coefficients were tried at a learning rate of {self._middle:g}; plain does best at {rate:g}, so try"
+                " them there before using one."
             )
         facts = [Fact(f"vote, {_display_name(name)}", voted) for name, voted in found.items()]
         return Verdict(Severity.NOTE, f"The coefficient of the anchor is {best:g}.", rule, facts)
@@ -240,7 +243,8 @@ CHOICES = Choices()
 """As it is run."""
 OFF_POLICY_CHOICES = Choices(
     "choices-several",
-    "The learning rate at which plain GRPO does best with several updates per generation, for the remedies that act only there.",
+    "The learning rate at which plain GRPO does best with several updates per generation, for the remedies that act"
+    " only there.",
     rates=(1e-4, 3e-4, 1e-3),
     prices=(),
     updates=OFF_POLICY_UPDATES,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from breadth.base.checks import require
-from breadth.base.errors import BrokenFileError
+from breadth.base.errors import BrokenFileError, require
 from breadth.lab.evaluation.evaluate import MAX_REPLY_TOKENS, PLAIN_SAMPLING, Evaluation, evaluate
 from breadth.lab.grpo import POLICY_FOLDER, STAGES_FOLDER
 from breadth.lab.model.reasoner import Reasoner, load_reasoner
@@ -87,7 +86,7 @@ class GateResult:
 
 def run_gate(
     reasoner: Reasoner,
-    gate: Gate = Gate(),  # noqa: B008 - frozen
+    gate: Gate = Gate(),
     trained: Path | None = None,
     on_stage: OnStage = lambda _: None,
 ) -> GateResult:

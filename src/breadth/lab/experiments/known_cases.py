@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.lab.grpo import GrpoRun, train_with_checkpoints
 from breadth.lab.model.reasoner import load_reasoner
 from breadth.runs.reader import Run
@@ -32,7 +32,7 @@ RESTARTED_FILE = "restarted"
 """File next to the run: it has been killed on purpose already."""
 
 
-class Killed(Exception):  # noqa: N818 - not an error: it is what was asked for
+class Killed(Exception):
     """A run was broken off on purpose."""
 
 
@@ -331,7 +331,7 @@ def choose_problems(trainer: Any, case: KnownCase, base: Path | None) -> None:
     from breadth.base.errors import SettingsError
     from breadth.lab.evaluation.evaluate import evaluate
 
-    assert case.fault.keep_outside is not None  # noqa: S101 - checked by the caller
+    assert case.fault.keep_outside is not None
     reasoner = load_reasoner(base)
     problems = case.grpo_run.training_problems(reasoner.teacher.facts.prime)
     shares = evaluate(reasoner, problems, BASE_REPLIES).right.mean(1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.task.problems import LEVELS, Problem, draw_problem
 from breadth.lab.task.teacher import Teacher, TeacherTrace
@@ -45,8 +45,8 @@ class PretrainingPlan:
 
 def pretrain(
     teacher: Teacher,
-    plan: PretrainingPlan = PretrainingPlan(),  # noqa: B008 - frozen
-    shape: ReasonerShape = ReasonerShape(),  # noqa: B008 - frozen
+    plan: PretrainingPlan = PretrainingPlan(),
+    shape: ReasonerShape = ReasonerShape(),
     held_out: frozenset[Problem] = frozenset(),
     on_loss: OnLoss | None = None,
 ) -> Reasoner:

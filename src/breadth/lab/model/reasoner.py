@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from breadth.base import settings
-from breadth.base.atomic import atomic_folder
-from breadth.base.checks import require
-from breadth.base.errors import BrokenFileError, MissingExtraError
+from breadth.base.errors import BrokenFileError, MissingExtraError, require
+from breadth.base.system import atomic_folder
 from breadth.lab.task.teacher import Teacher
 from breadth.lab.task.vocabulary import build_tokenizer, vocabulary_words
 
@@ -58,7 +57,7 @@ class Reasoner:
     """Who wrote the traces it learnt from; knows which facts are firm."""
 
 
-def build_reasoner(teacher: Teacher, shape: ReasonerShape = ReasonerShape(), seed: int = 0) -> Reasoner:  # noqa: B008 - frozen
+def build_reasoner(teacher: Teacher, shape: ReasonerShape = ReasonerShape(), seed: int = 0) -> Reasoner:
     """Build an untrained reasoner; its weights depend on the seed alone."""
     try:
         import torch

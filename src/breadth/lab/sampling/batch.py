@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from breadth.base.checks import require
-from breadth.base.errors import ServerError, SettingsError
+from breadth.base.errors import ServerError, SettingsError, require
 from breadth.inference.records import Sampling
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN

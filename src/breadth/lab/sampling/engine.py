@@ -8,8 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from breadth.base.checks import require
-from breadth.base.errors import ServerError
+from breadth.base.errors import ServerError, require
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.sampling.batch import (
     TOKEN_ENDINGS,
@@ -71,7 +70,7 @@ class Ticket:
             self.open = not token.last
             try:
                 self.on_token(token)
-            except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
+            except Exception as error:
                 self.open = True
                 self.fail(error)
 
@@ -146,7 +145,7 @@ class Engine:
             while self._wait_for_work():
                 try:
                     self._advance()
-                except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
+                except Exception as error:
                     self._fail_all(error)
         self._fail_all(closed_error())
 

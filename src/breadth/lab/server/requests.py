@@ -12,9 +12,9 @@ import orjson
 
 from breadth.inference.records import Sampling, text_of
 from breadth.lab.task.vocabulary import RoutesTokens, prefix_words, question_words
+from breadth.runtime.dialect import CHAT_PATH
 from breadth.runtime.proxy.client_request import ClientRequest
 from breadth.runtime.proxy.errors import ApiError
-from breadth.runtime.wire import CHAT_PATH
 
 MAX_REPLIES = 128
 """Replies to one request at most (OpenAI's limit)."""

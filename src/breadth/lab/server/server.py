@@ -19,16 +19,15 @@ from typing import Literal, Self, TypeAlias
 import orjson
 from aiohttp import web
 
-from breadth.base.checks import require
-from breadth.base.errors import ServerError, SettingsError
+from breadth.base.errors import ServerError, SettingsError, require
 from breadth.lab.model.reasoner import Reasoner
 from breadth.lab.sampling.engine import Engine
 from breadth.lab.server.replies import ReplyEncoder, ReplyPiece, ReplyStream, ReplyWriter
 from breadth.lab.server.requests import CompletionRequest, read_completion_request
 from breadth.lab.task.vocabulary import RoutesTokens
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
 from breadth.runtime.proxy.client_request import read_request
 from breadth.runtime.proxy.errors import ApiError
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH
 
 ReasoningFormat = Literal["none", "deepseek"]
 """Where a chat's reply holds its thinking: in the content with its marks, or apart in ``reasoning_content``
@@ -73,7 +72,7 @@ class LabServerSettings:
 class LabServer:
     """A reasoner on an address while the context lasts."""
 
-    def __init__(self, reasoner: Reasoner, settings: LabServerSettings = LabServerSettings()) -> None:  # noqa: B008 - frozen
+    def __init__(self, reasoner: Reasoner, settings: LabServerSettings = LabServerSettings()) -> None:
         self.reasoner = reasoner
         """What is served."""
         self.settings = settings
@@ -196,7 +195,7 @@ async def answer_errors(request: web.Request, handler: PageHandler) -> web.Strea
         return web.Response(status=CLIENT_CLOSED_REQUEST)
     except web.RequestPayloadError:
         return ApiError(400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body").response
-    except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
+    except Exception as error:
         return failure_refusal(error).response
 
 
@@ -265,7 +264,7 @@ async def stream_replies(
         await response.write(replies.end(writings))
     except ConnectionError:
         return response  # the client has left
-    except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
+    except Exception as error:
         with suppress(ConnectionError):
             await response.write(failure_refusal(error).event)
     return response

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from breadth.base import settings
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.inference.records import Reading
 from breadth.lab.demo.plan import ARMS
 from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial

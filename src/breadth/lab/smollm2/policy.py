@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from breadth.base.atomic import atomic_folder
 from breadth.base.errors import BrokenFileError, MissingExtraError, SettingsError
+from breadth.base.system import atomic_folder
 from breadth.lab.demo.plan import ArmName, arm_chain
 from breadth.lab.model.reasoner import file_sha256
 from breadth.lab.smollm2.experiment import SmolLM2Plan, read_sum_answer, training_sums

@@ -11,9 +11,8 @@ from typing import Literal
 import numpy as np
 import orjson
 
-from breadth.base.atomic import atomic_file
-from breadth.base.checks import require
-from breadth.base.errors import SettingsError
+from breadth.base.errors import SettingsError, require
+from breadth.base.system import atomic_file
 
 Level = Literal["easy", "medium", "hard"]
 """How long the expression is: ``(a + b) * c``, ``(a + b) * (c + d)`` or ``(a + b) * (c + d) + e``."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN, STYLES, RouteProgress, available_routes, write_operation
 from breadth.lab.task.problems import ROUTES_OPERATORS, Problem
 from breadth.measure.validate import BoolArray, FloatArray, IntArray

@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from breadth.base.atomic import atomic_file, write_error
 from breadth.base.catalogue import Catalogue
-from breadth.base.checks import require
-from breadth.base.errors import BrokenFileError
+from breadth.base.errors import BrokenFileError, require
+from breadth.base.system import atomic_file, write_error
 from breadth.lab.model.reasoner import check_files, default_folder, reasoner_digest, reasoner_prime
 from breadth.report.sections import Page
 

@@ -21,8 +21,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import orjson
 
-from breadth.base.atomic import atomic_file, write_error
 from breadth.base.errors import WriteError
+from breadth.base.system import atomic_file, write_error
 from breadth.lab.trials.experiment import (
     FAILURE_FILE,
     LOG_FILE,
@@ -85,7 +85,7 @@ class TrialProcesses:
             if self.closing:
                 return None
             # In a session of its own: Ctrl-C reaches this process only, which then ends the others in order.
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -125,7 +125,7 @@ def run_trials(
     folder: Path,
     base: Path | None,
     jobs: int,
-    observer: TrialObserver = TrialObserver(),  # noqa: B008
+    observer: TrialObserver = TrialObserver(),
 ) -> list[TrialFailure]:
     """Run the unfinished trials, ``jobs`` at once, and return those that failed; a failure does not stop the others.
 
@@ -175,7 +175,7 @@ def run_trial(
     process = processes.start(trial, folder, base)
     if process is None:
         return None
-    assert process.stdout is not None  # noqa: S101 - for the type checker
+    assert process.stdout is not None
     try:
         reason = read_progress(process.stdout, lambda units: observer.on_units(trial, units))
         status = process.wait()

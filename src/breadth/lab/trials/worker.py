@@ -13,8 +13,8 @@ from typing import TextIO
 
 import orjson
 
-from breadth.base.atomic import atomic_file
 from breadth.base.errors import BreadthError
+from breadth.base.system import atomic_file
 from breadth.lab.trials.experiment import FAILURE_FILE, LOG_FILE, read_trial, write_result
 
 UNITS_KEY, REASON_KEY = "units", "reason"
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
         _run_work(folder, base, parent)
-    except Exception as error:  # noqa: BLE001 - whatever went wrong is the trial's result, for the parent to tell
+    except Exception as error:
         reason = str(error) if isinstance(error, BreadthError) else f"{type(error).__name__}: {error}"
         with atomic_file(folder / FAILURE_FILE) as temporary:
             temporary.write_text(traceback.format_exc(), encoding="utf-8")

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from breadth.base.checks import require
-from breadth.base.errors import BrokenFileError, SettingsError
+from breadth.base.errors import BrokenFileError, SettingsError, require
 from breadth.inference.budget import Budget
 from breadth.runtime.proxy.errors import ApiError
 
@@ -48,7 +47,7 @@ class Keys:
                 401, "No key was given: send the header 'Authorization: Bearer <key>'.", code="missing_api_key"
             )
         given = hash_key(key.strip())
-        if not any([hmac.compare_digest(given, digest) for digest in self.digests]):  # noqa: C419 - a list compares all
+        if not any([hmac.compare_digest(given, digest) for digest in self.digests]):
             raise ApiError(401, "The key is not accepted here.", code="invalid_api_key")
 
 

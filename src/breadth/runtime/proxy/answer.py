@@ -14,12 +14,13 @@ from breadth.base.errors import BreadthError
 from breadth.inference.budget import Spend
 from breadth.inference.records import Task
 from breadth.inference.strategy import Strategy
+from breadth.runtime.dialect import CHAT_PATH
 from breadth.runtime.driver import SolveResult, summarize_result
 from breadth.runtime.proxy.client_request import ClientRequest
 from breadth.runtime.proxy.errors import ApiError, hide_upstreams, no_answer_error, to_api_error
 from breadth.runtime.proxy.proxy import Proxy, RequestRecord, random_seed, start_stream
 from breadth.runtime.proxy.routing import ChosenPolicy
-from breadth.runtime.wire import CHAT_PATH, DONE_EVENT, format_event, reply_head, usage_body
+from breadth.runtime.wire import DONE_EVENT, format_event, reply_head, usage_body
 
 EVENT_CHARACTERS = 64
 """Characters of one event when a finished text is streamed."""

@@ -12,8 +12,8 @@ from breadth.base.errors import SettingsError
 from breadth.base.settings import from_table
 from breadth.inference.budget import Budget
 from breadth.inference.records import Prompt, Reading, Sampling, Task, text_of
+from breadth.runtime.dialect import CHAT_PATH
 from breadth.runtime.proxy.errors import ApiError
-from breadth.runtime.wire import CHAT_PATH
 
 SAMPLING_FIELDS: Mapping[str, type] = {
     "temperature": float,

@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from breadth.base.errors import BreadthError, BrokenFileError, SettingsError
-from breadth.base.spelling import suggestion
+from breadth.base.errors import BreadthError, BrokenFileError, SettingsError, suggestion
+from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.policy import Policy
 from breadth.inference.strategies.single import Single
-from breadth.inference.strategy import STRATEGIES
 from breadth.runtime.driver import strategy_name
 from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.wire import model_list_body

@@ -15,6 +15,7 @@ import orjson
 from aiohttp import web
 
 from breadth.base.errors import BreadthError, ServerError, SettingsError
+from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
 from breadth.runtime.proxy.answer import PolicyReply
 from breadth.runtime.proxy.client_request import read_request
 from breadth.runtime.proxy.errors import ApiError, to_api_error
@@ -22,7 +23,7 @@ from breadth.runtime.proxy.metrics import CONTENT_TYPE
 from breadth.runtime.proxy.passthrough import PassthroughReply
 from breadth.runtime.proxy.proxy import Proxy, RequestRecord
 from breadth.runtime.proxy.routing import LISTING_MAX_AGE, models_body
-from breadth.runtime.wire import CHAT_PATH, COMPLETIONS_PATH, MODELS_PATH
+from breadth.runtime.wire import MODELS_PATH
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOG = logging.getLogger("breadth.serve")

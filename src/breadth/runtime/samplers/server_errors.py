@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from breadth.base.checks import require
-from breadth.base.errors import ServerError
+from breadth.base.errors import ServerError, require
 
 MAX_RETRY_SECONDS = 24 * 3600.0
 """Seconds that a reply can ask for at most; more than a day is a mistake."""

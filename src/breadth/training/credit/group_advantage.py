@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count, group_mean, group_sum, masked_values

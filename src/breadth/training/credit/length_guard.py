@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from breadth.base.checks import require
-from breadth.base.errors import MechanismError
+from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, Role, Selection
 from breadth.training.ops import masked_values

@@ -7,8 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from breadth.base.checks import require
-from breadth.base.errors import MechanismError
+from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Counts, Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_mean, masked_values

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import find_successes
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection

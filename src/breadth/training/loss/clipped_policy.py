@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import ratio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.training.entropy import ENTROPY_GRADIENT, entropy_bonus_terms, mean_entropy
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Batch

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.entropy import ENTROPY_GRADIENT, EntropySource, entropy_bonus_terms, mean_entropy
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection

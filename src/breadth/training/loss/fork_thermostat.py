@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from torch import Tensor
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.entropy import ENTROPY_GRADIENT, EntropyHistogram, entropy_bonus_terms
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection

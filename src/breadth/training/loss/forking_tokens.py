@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.loss.token_selection import selection_mask, share_too_small, token_keys
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.loss.token_selection import covariance, no_covariance, selection_mask, share_too_small, token_keys
 from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Selection

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.ops import log_ratio, masked_values

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from breadth.base.checks import require
+from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.entropy import EntropySource, fields_for, mean_entropy
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
-from breadth.base.checks import require
-from breadth.base.errors import MechanismError
+from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Counts, Max, Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
 from breadth.training.records import Plan

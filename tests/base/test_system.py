@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from breadth.base.atomic import atomic_file, atomic_folder
 from breadth.base.errors import WriteError
+from breadth.base.system import atomic_file, atomic_folder, available_cores
 
 
 def test_a_finished_write_replaces_the_old_file(tmp_path: Path) -> None:
@@ -63,5 +64,15 @@ def test_half_a_folder_is_none(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
-    with pytest.raises(WriteError, match="is there already"), atomic_folder(tmp_path / "made"):
+    with pytest.raises(WriteError, match="exists already"), atomic_folder(tmp_path / "made"):
         raise AssertionError
+
+
+def test_what_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5}, raising=False)
+    assert available_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert available_cores() == 6
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert available_cores() == 1
