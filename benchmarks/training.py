@@ -5,8 +5,8 @@ mechanisms without a survey; three with two surveys among them, which cost a for
 first; and the thermostat beside TRL's own entropy bonus, for both need the gradient of the entropy, which TRL's plain
 loss does without. Also counted: tensors as large as one micro-batch's logits (TRL's fused head makes some in passing on
 a CPU), of which there must be no more than in TRL, but for those that TRL's own forward pass makes in a survey. Last,
-``parts``: the plain loss on lengths that are spread as those of reasoning are (log-normal, the median a quarter of the
-cap), sequences of like length together, beside TRL's one pass padded to the longest.
+``length_buckets``: the plain loss on lengths that are spread as those of reasoning are (log-normal, the median a
+quarter of the cap), sequences of like length together, beside TRL's one pass padded to the longest.
 
 One thread; the best processor time of several runs, alternating, so that a busy machine slows neither side.
 
@@ -199,11 +199,11 @@ def main() -> int:
             print(f"  {name:<28} {own:6.3f} s  TRL {theirs:6.3f} s  {own / theirs:.3f}x (at most {most}x)", end="")
             print(f"  tensors as large as the logits: {own_copies}, TRL {copies}, allowed {allowed}")
         spread = make_window(spread=True)
-        bare, ours = build(folder, None, {}), build(folder, Chain((ClippedPolicy(),)), {}, parts=PARTS)
+        bare, ours = build(folder, None, {}), build(folder, Chain((ClippedPolicy(),)), {}, length_buckets=PARTS)
         theirs, own = race(bare, ours, spread)
         filled = float(torch.cat([inputs["completion_mask"] for inputs in spread]).float().mean())
         print(
-            f"  {f'in {PARTS} parts':<28} {own:6.3f} s  TRL {theirs:6.3f} s  {own / theirs:.3f}x (at most"
+            f"  {f'in {PARTS} buckets':<28} {own:6.3f} s  TRL {theirs:6.3f} s  {own / theirs:.3f}x (at most"
             f" {PARTS_BAR}x)",
             end="",
         )

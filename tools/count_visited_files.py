@@ -25,9 +25,10 @@ def visited_files(arguments: Sequence[str]) -> set[Path]:
     files: set[str] = set()
 
     def record_call(frame: FrameType, event: str, _: object) -> None:
-        is_function = frame.f_code.co_flags & CO_OPTIMIZED  # the bodies of modules and classes run when imported
-        if event == "call" and is_function and frame.f_code.co_filename.startswith(root):
-            files.add(frame.f_code.co_filename)
+        code = frame.f_code  # the bodies of modules and classes, and comprehensions in them, run when imported
+        is_function = code.co_flags & CO_OPTIMIZED and not code.co_name.startswith("<")
+        if event == "call" and is_function and code.co_filename.startswith(root):
+            files.add(code.co_filename)
 
     sys.argv = ["breadth", *arguments]
     threading.setprofile(record_call)

@@ -13,7 +13,7 @@ from tests.adapters.same_tensors import Outcome, Tokens, leaves
 
 
 class Driver:
-    """Builds tiny trainers with the settings asked for, one for each, and puts the tensors in the place of the model's."""
+    """Builds a tiny trainer for each set of settings, and uses the given tensors instead of the model's."""
 
     def __init__(self, tiny: Any) -> None:
         self.tiny, self.model = tiny, tiny.model
@@ -24,7 +24,7 @@ class Driver:
         self.built: dict[str, Any] = {}
 
     def theirs(self, data: Tokens, parts: int = 1, *, generated: int | None = None, **settings: Any) -> Outcome:
-        """Return what TRL's own loss gives over one optimizer step; ``generated`` tokens of which generation it is a part, if not all."""
+        """Return TRL's own loss over one optimizer step; ``generated``: tokens of its whole generation, if not all."""
         return self._step(self._trainer(data, parts, None, settings), data, parts, generated)
 
     def ours(self, chain: Chain, data: Tokens, parts: int = 1, **settings: Any) -> Outcome:

@@ -1,4 +1,4 @@
-"""Drives verl's own worker loss on given log-probabilities and entropies, with its policy losses and with our adapter in their place."""
+"""Drives verl's own worker loss on given log-probabilities and entropies, with its policy losses or our adapter."""
 
 from __future__ import annotations
 

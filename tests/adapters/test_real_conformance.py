@@ -1,4 +1,7 @@
-"""One suite, same tensors: a chain gives the same loss and gradient bare, inside TRL and inside verl; and advantages as theirs."""
+"""One suite, same tensors: a chain gives the same loss and gradient bare, inside TRL and inside verl.
+
+And advantages as theirs.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,10 @@ def test_a_samplers_correction_weighs_the_policy_loss_everywhere_alike(same: Any
 
 
 def test_nan_in_the_padding_is_nothing_to_us_and_spreads_in_trl_and_verl(same: Any, in_trl: Any, in_verl: Any) -> None:
-    """TRL multiplies by the mask on the way out, and so does verl in all averages but the token mean; NaN times zero is NaN."""
+    """TRL multiplies by the mask on the way out, and so does verl in all averages but the token mean.
+
+    NaN times zero is NaN.
+    """
     chain, data = Chain((ClippedPolicy(dual=3.0),)), same.tokens(0.5)
     bare = same.bare(chain, data)
     dirty = same.changed(data, old_logprobs=data.old_logprobs.masked_fill(~data.mask, math.nan))

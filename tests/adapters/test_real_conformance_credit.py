@@ -1,4 +1,7 @@
-"""The same rewards through everybody's estimators: advantages of the bare Objective, of our adapters, of verl and of TRL."""
+"""The same rewards through everybody's estimators:
+
+advantages of the bare Objective, of our adapters, of verl and of TRL.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,10 @@ def test_the_estimator_is_trls_unscorable_rollouts_included(
 
 
 def test_one_success_in_eight_by_each_epsilon_and_deviation() -> None:
-    """0.875 over the sample deviation 0.353553 or the population's 0.330719, with 1e-6 (verl, us) or 1e-4 (TRL) added."""
+    """0.875 over the sample deviation 0.353553 or the population's 0.330719.
+
+    With 1e-6 (verl, us) or 1e-4 (TRL) added.
+    """
     rewards, groups = torch.tensor([1.0] + [0.0] * 7, dtype=torch.float64), [0] * 8
     kinds = {
         "ours": GroupAdvantage(),
@@ -151,7 +157,10 @@ def test_a_rollout_alone_in_its_group_is_taught_its_raw_reward_by_verl() -> None
 
 @pytest.mark.parametrize(("reward", "noise"), [(0.9, 0.055550), (100.3, -0.737563)])
 def test_equal_rewards_are_noise_in_verl_and_nothing_here(reward: float, noise: float) -> None:
-    """Three times the same: the float32 mean is off by one rounding, which verl divides by little more than that rounding."""
+    """Three times the same: the float32 mean is off by one rounding.
+
+    Which verl divides by little more than that rounding.
+    """
     rewards, groups = torch.full((3,), reward), [0] * 3
     assert in_verls("grpo", rewards, groups) == pytest.approx([noise] * 3, abs=1e-5)
     assert credited(GroupAdvantage(), rewards, groups) == [0.0] * 3

@@ -49,7 +49,10 @@ def test_the_chain_is_trls_own_loss(same: Any, in_trl: Any, name: str, by_token:
 
 
 def test_a_delta_below_the_clip_also_stops_good_tokens_in_trl(same: Any, in_trl: Any) -> None:
-    """A = 1, a ratio of 1.15 and bounds of 1.2 and delta = 1.1: TRL caps whatever the sign, the dual clip acts on bad tokens only."""
+    """A = 1, a ratio of 1.15 and bounds of 1.2 and delta = 1.1:
+
+    TRL caps whatever the sign, the dual clip acts on bad tokens only.
+    """
     data = same.tokens(0.0)
     data = same.changed(data, old_logprobs=data.logprobs - math.log(1.15), advantages=torch.ones_like(data.advantages))
     theirs, ours = in_trl.theirs(data, delta=1.1), same.bare(Chain((ClippedPolicy(dual=1.1),)), data)
@@ -66,7 +69,10 @@ def test_gspo_is_trls_sequence_level_where_a_response_has_one_advantage(same: An
 
 
 def test_with_an_advantage_for_each_token_trl_pushes_them_all_by_the_mean(same: Any, in_trl: Any, in_verl: Any) -> None:
-    """Half the tokens of each response are good and half are bad: TRL's sequence level learns nothing from it, GSPO-token and verl do."""
+    """Half the tokens of each response are good and half are bad:
+
+    TRL's sequence level learns nothing from it, GSPO-token and verl do.
+    """
     data = same.tokens(0.0)
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(8, 6)
     data = same.changed(data, advantages=signs, mask=torch.ones_like(data.mask), old_logprobs=data.logprobs)
@@ -79,7 +85,10 @@ def test_with_an_advantage_for_each_token_trl_pushes_them_all_by_the_mean(same: 
 
 
 def test_trls_default_kl_is_our_k3_plus_on_policy_and_weighted_by_the_ratio_off_it(same: Any, in_trl: Any) -> None:
-    """Half a nat from the reference: the KL pulls with 0.5, k3 with 1 - exp(-0.5), TRL's with ratio * 0.5 (use_bias_correction_kl)."""
+    """Half a nat from the reference:
+
+    the KL pulls with 0.5, k3 with 1 - exp(-0.5), TRL's with ratio * 0.5 (use_bias_correction_kl).
+    """
     data = same.tokens(0.0)
     data = same.changed(data, advantages=0 * data.advantages, reference=data.logprobs - 0.5)
     drifted = same.changed(data, old_logprobs=data.logprobs - 0.4)
@@ -127,7 +136,10 @@ def test_cispo_epsilon_high_is_a_cap_in_trl_and_a_distance_from_one_in_verl(
 
 
 def test_dapo_divides_an_update_by_its_share_of_the_generation(same: Any, in_trl: Any) -> None:
-    """Two updates a generation, of which this one holds more than half of the tokens: TRL's loss is larger than its own mean."""
+    """Two updates a generation, of which this one holds more than half of the tokens:
+
+    TRL's loss is larger than its own mean.
+    """
     data = same.tokens(0.5)
     assert int(data.mask.sum()) == 56
     theirs = in_trl.theirs(data, 2, generated=80, steps_per_generation=4)
@@ -156,7 +168,10 @@ def kept(outcome: Any, data: Any) -> Any:
 
 
 def test_top_entropy_quantile_ranks_each_micro_batch_alone(same: Any, in_trl: Any) -> None:
-    """Half of the responses are easy, every token of them surer than any of the others: TRL trains on them once they come by themselves."""
+    """Half of the responses are easy, every token of them surer than any of the others:
+
+    TRL trains on them once they come by themselves.
+    """
     data = same.tokens(0.0, rows=16)
     easy = torch.arange(16)[:, None] < 8
     sure = data.entropy / (1 + data.entropy)

@@ -1,4 +1,7 @@
-"""The same tensors through verl's own worker loss: where a chain is the same thing, and by how much each difference shows."""
+"""The same tensors through verl's own worker loss:
+
+where a chain is the same thing, and by how much each difference shows.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ def whole_batch(same: Any, rows: int = 8, width: int = 1024) -> Any:
 
 
 def test_clip_cov_leaves_out_one_token_or_eight_by_a_memory_setting(same: Any, in_verl: Any) -> None:
-    """verl issue 7829: 2e-4 of 8,192 tokens is 1; of each of eight micro-batches it is less than one, and rounds up to 1 each."""
+    """verl issue 7829: 2e-4 of 8,192 tokens is 1.
+
+    Of each of eight micro-batches it is less than one, and rounds up to 1 each.
+    """
     data = whole_batch(same)
     bounds = {"lower": -math.inf, "upper": math.inf}
     settings = {
@@ -122,7 +128,10 @@ def charged(outcome: Any, plain: Any) -> Any:
 
 
 def test_with_one_response_per_micro_batch_kl_cov_picks_by_rounding(same: Any, in_verl: Any) -> None:
-    """All covariances of one response are zero but for the rounding of its mean advantage, so another precision charges other tokens."""
+    """All covariances of one response are zero but for the rounding of its mean advantage.
+
+    So another precision charges other tokens.
+    """
     data = same.tokens(0.3, width=64)
     data = same.changed(
         data,
@@ -150,7 +159,10 @@ def test_with_one_response_per_micro_batch_kl_cov_picks_by_rounding(same: Any, i
 
 
 def test_verl_ships_a_tenth_of_the_published_kl_cov(same: Any, in_verl: Any) -> None:
-    """The function would fall back on 1, but the settings are never empty: dataclass and YAML say 0.1, and a tenth of the tokens too."""
+    """The function would fall back on 1, but the settings are never empty:
+
+    dataclass and YAML say 0.1, and a tenth of the tokens too.
+    """
     import verl.trainer
     from verl.workers.config import PolicyLossConfig
 
@@ -164,7 +176,10 @@ def test_verl_ships_a_tenth_of_the_published_kl_cov(same: Any, in_verl: Any) -> 
 
 
 def test_a_samplers_correction_weighs_verls_kl_cov_penalty_too(same: Any, in_verl: Any) -> None:
-    """On-policy but for the sampler, with no advantage: what is left is the penalty; here it is not the sampler's business."""
+    """On-policy but for the sampler, with no advantage: what is left is the penalty.
+
+    Here it is not the sampler's business.
+    """
     data = same.tokens(0.5)
     data = same.changed(data, advantages=0 * data.advantages, weights=torch.full_like(data.entropy, 0.25))
     settings = {"policy_loss": {"kl_cov_ratio": 1.0, "ppo_kl_coef": 1.0}}
@@ -183,7 +198,10 @@ def test_verls_vanilla_has_a_dual_clip_of_three_and_a_plain_clipped_policy_none(
 
 
 def test_verls_cispo_bounds_small_weights_unless_told_otherwise(same: Any, in_verl: Any) -> None:
-    """Tokens that lost half of their probability: the paper and our default weigh them with 0.5, verl's clip_ratio of 0.2 with 0.8."""
+    """Tokens that lost half of their probability:
+
+    the paper and our default weigh them with 0.5, verl's clip_ratio of 0.2 with 0.8.
+    """
     data = same.tokens(0.0)
     data = same.changed(data, old_logprobs=data.logprobs + math.log(2.0))
     ours = same.bare(Chain((Cispo(),)), data)
@@ -209,7 +227,10 @@ def test_a_ratio_that_overflows_is_bounded_here_and_in_vanilla_only(
 
 
 def test_gspo_bounds_the_response_in_verl_and_each_token_here(same: Any, in_verl: Any) -> None:
-    """A response whose tokens all moved by 15 nats: verl's ratio stops at exp(10), ours goes on to exp(15); A = -1, so no clip acts."""
+    """A response whose tokens all moved by 15 nats: verl's ratio stops at exp(10), ours goes on to exp(15).
+
+    A = -1, so no clip acts.
+    """
     data = same.tokens(0.0)
     data = same.changed(data, old_logprobs=data.logprobs - 15.0, advantages=torch.full_like(data.advantages, -1.0))
     assert in_verl.theirs(data, "gspo").loss == pytest.approx(math.exp(10))
@@ -217,7 +238,10 @@ def test_gspo_bounds_the_response_in_verl_and_each_token_here(same: Any, in_verl
 
 
 def test_verl_stops_counting_k3_at_ten(same: Any, in_verl: Any) -> None:
-    """Three nats below the reference: k3 is exp(3) - 4 = 16.085537; verl's value is 10, and k3 has no gradient there."""
+    """Three nats below the reference: k3 is exp(3) - 4 = 16.085537.
+
+    Verl's value is 10, and k3 has no gradient there.
+    """
     data = same.tokens(0.0)
     data = same.changed(data, reference=data.logprobs + 3.0, advantages=0 * data.advantages)
     settings = {"use_kl_loss": True, "kl_loss_coef": 1.0, "kl_loss_type": "k3"}

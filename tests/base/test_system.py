@@ -32,7 +32,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="No space left") as caught, atomic_file(tmp_path / "a.txt") as temporary:
         temporary.write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -40,7 +40,7 @@ def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_folder_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="No such file"), atomic_file(tmp_path / "no" / "a.txt") as temporary:
         temporary.write_text("x")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from breadth.adapters.nemo_rl.config import FIELDS as NEMO_FIELDS
+from breadth.adapters.nemo_rl.config import NEMO_RL_FIELDS
 from breadth.adapters.openrlhf.config import DEFAULTS as OPENRLHF_DEFAULTS
-from breadth.adapters.openrlhf.config import FIELDS as OPENRLHF_FIELDS
+from breadth.adapters.openrlhf.config import OPENRLHF_FIELDS
 from breadth.adapters.trl.config import TRL_DEFAULTS as TRL_DEFAULTS
 from breadth.adapters.trl.config import TRL_FIELDS as TRL_FIELDS
 from breadth.adapters.verl.config import VERL_DEFAULTS as VERL_DEFAULTS
@@ -166,7 +166,7 @@ READ = {
         {*VERL_DEFAULTS, *VERL_FIELDS.values(), "trainer.n_gpus_per_node", "trainer.nnodes", "defaults", "config_name"}
     ),
     "openrlhf": sorted({*OPENRLHF_DEFAULTS, *OPENRLHF_FIELDS.values(), "algo.dynamic_filtering_range"}),
-    "nemo-rl": sorted({*NEMO_FIELDS.values(), "policy.train_global_batch_size", "policy.max_total_sequence_length"}),
+    "nemo-rl": sorted({*NEMO_RL_FIELDS.values(), "policy.train_global_batch_size", "policy.max_total_sequence_length"}),
 }
 CHECKS = (no_op_settings.FINDING, contradictory_settings.FINDING, wrong_units.FINDING)
 

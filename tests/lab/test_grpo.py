@@ -189,7 +189,7 @@ def test_what_has_ended_is_loaded(whole: tuple[Path, Reasoner, list[int]], base:
 def test_an_interrupted_run_goes_on_to_the_same_weights(
     whole: tuple[Path, Reasoner, list[int]], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpo, "SAVED_EVERY", 2)
+    monkeypatch.setattr(grpo, "CHECKPOINT_STEPS", 2)
     folder = tmp_path / "course"
 
     def break_at_three(step: int, _: Mapping[str, float]) -> None:
@@ -210,7 +210,7 @@ def test_a_folder_of_another_course_or_base_is_refused(
     whole: tuple[Path, Reasoner, list[int]], base: Path, tmp_path: Path
 ) -> None:
     folder = whole[0]
-    with pytest.raises(BrokenFileError, match="another course"):
+    with pytest.raises(BrokenFileError, match="another run"):
         train_grpo(GrpoRun(RECIPES["grpo"].chain, steps=4), folder, base)
     other = tmp_path / "other"
     save_reasoner(

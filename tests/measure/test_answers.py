@@ -513,7 +513,7 @@ def test_an_equivalence_relation_gives_its_own_classes(answers: list[str | None]
             assert (left == right) == (int(a) % modulus == int(b) % modulus)
 
 
-def test_words_are_told_from_formulas() -> None:
+def test_words_are_distinguished_from_formulas() -> None:
     assert [is_prose(answer) for answer in ("east", r"\text{east}", "New York", "no solution")] == [True] * 4
     assert [is_prose(answer) for answer in ("xy", "2x", r"\sqrt{2}", "x=5", "5 meters", "A", "sin(x)+1")] == [False] * 7
 

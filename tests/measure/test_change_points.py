@@ -166,7 +166,7 @@ def test_short_constant_and_broken_series() -> None:
     assert [change.step for change in holes.change_points] == [20.0]
 
 
-def test_repeated_steps_after_a_resume_are_borne() -> None:
+def test_repeated_steps_after_a_resume_are_allowed() -> None:
     steps = [*range(30), *range(20, 50)]
     values = [1.0 if step < 35 else 2.0 for step in steps]
     noise = 0.02 * np.random.default_rng(9).standard_normal(60)
@@ -181,7 +181,7 @@ def test_a_jump_is_found_among_three_thousand_points() -> None:
     assert [abs(change.step - 1700) <= 5 for change in found] == [True]
 
 
-def test_thinned_series_keep_their_jump() -> None:
+def test_subsampled_series_keep_their_jump() -> None:
     values = np.random.default_rng(11).standard_normal(8000) + 3 * (np.arange(8000) >= 5000)
     found = jumps(values)
     assert [abs(change.step - 5000) <= 15 for change in found] == [True]

@@ -156,7 +156,7 @@ def test_each_refusal_says_why() -> None:
     assert "all of the first 32 points" in reasons(late, 0.95 - 0.3 * np.exp(late) + 0.001 * noise)
 
 
-def test_a_law_that_breaks_later_is_refused_with_its_miss() -> None:
+def test_a_law_that_breaks_later_is_refused_with_its_error() -> None:
     # The score stops following entropy after a third of the run.
     entropy, score = lawful(120, 0.003, 4)
     broken = np.where(np.arange(120) < 40, score, score[:40].mean() + 0.2)

@@ -131,7 +131,7 @@ def test_bounds_by_hand() -> None:
     assert (result.fall.low, result.fall.high) == pytest.approx((0.4, 1.0))
 
 
-def test_the_best_is_chosen_anew_in_every_flip() -> None:
+def test_the_best_is_chosen_again_in_every_flip() -> None:
     # Rows (1,0,0) and (0,1,0) of differences to the last: sizes 1 and 1, statistic max(1, 1) = 1. Flipping signs:
     # max(+-1, +-1)
     # is 1 unless both are flipped, so 3 of 4 patterns reach it; a test of the first column alone would say 1 of 2.

@@ -62,7 +62,7 @@ def test_series_that_cannot_be_read_are_refused(steps: list[float], values: list
         clean_series(steps, values)
 
 
-def test_thinning_takes_medians_of_neighbours_and_keeps_the_rest() -> None:
+def test_subsampling_takes_medians_of_neighbours_and_keeps_the_rest() -> None:
     # Seven points to at most three: groups of three, and one point left over.
     series = subsample(clean_series(range(7), [1, 9, 2, 5, 4, 6, 7]), 3)
     assert series.steps.tolist() == [1, 4, 6]
@@ -104,7 +104,7 @@ def test_jumps_slopes_and_steep_starts_are_left_alone(values: np.ndarray[tuple[i
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(-1000, 1000), min_size=7, max_size=40), st.integers(-500, 500), st.integers(-9, 9))
-def test_taming_follows_shift_and_scale(values: list[int], shift: int, power: int) -> None:
+def test_winsorizing_follows_shift_and_scale(values: list[int], shift: int, power: int) -> None:
     array = np.array(values, dtype=np.float64)
     assert winsorize(array * 2.0**power + shift) == pytest.approx(winsorize(array) * 2.0**power + shift)
 
@@ -140,7 +140,7 @@ def test_the_correction_of_a_short_series_by_hand() -> None:
     assert noise.sd**2 == pytest.approx(24 / 17)
 
 
-def test_weighted_sums_of_sluggish_noise_by_hand() -> None:
+def test_weighted_sums_of_autocorrelated_noise_by_hand() -> None:
     # Half of each of two neighbours correlated by 0.5, of variance 4: 4 (1/4 + 1/4 + 2 * 0.5 / 4) = 3.
     noise = Noise(np.zeros(9), np.ones(9), sd=2.0, autocorrelation=0.5)
     assert noise.weighted_sd(np.array([0.5, 0.5])) == pytest.approx(math.sqrt(3))
@@ -218,7 +218,7 @@ def test_four_points_by_hand() -> None:
     assert line.value_at(0.0, 0.95).low == pytest.approx(1.3 - 4.302653 * math.sqrt(0.9 * 0.7), rel=1e-6)
 
 
-def test_the_average_miss_by_hand() -> None:
+def test_the_mean_error_by_hand() -> None:
     # Two new points 1 and 3 above the line of the four; its error at x = 5 and their own noise add up.
     line = fit_line(np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0, 4.0]))
     new = np.array([4.0, 6.0])
@@ -253,7 +253,7 @@ def test_a_line_needs_two_places() -> None:
     assert is_varying(np.array([1.0, 1.001]))
 
 
-def test_misfit_by_hand() -> None:
+def test_residual_sum_of_squares_by_hand() -> None:
     # Mean 2 leaves 1 + 0 + 1; a line through 1, 2, 3 leaves nothing.
     assert residual_sum_of_squares(np.array([1.0, 2.0, 3.0]), []) == pytest.approx(2.0)
     assert residual_sum_of_squares(np.array([1.0, 2.0, 3.0]), [np.arange(3.0)]) == pytest.approx(0.0, abs=1e-20)

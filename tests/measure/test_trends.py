@@ -84,7 +84,7 @@ def test_slope_and_tau_agree_with_scipy(values: list[int], gap: int) -> None:
     assert found.interval().low <= found.interval().value <= found.interval().high
 
 
-def test_sluggish_noise_widens_the_interval() -> None:
+def test_autocorrelated_noise_widens_the_interval() -> None:
     rng = np.random.default_rng(1)
     news = rng.standard_normal(200)
     sluggish = np.array(
@@ -228,7 +228,7 @@ def test_fewer_than_eight_points_cannot_tell(count: int) -> None:
     assert found.ratio is None
 
 
-def test_what_is_not_a_number_is_counted_and_said() -> None:
+def test_what_is_not_a_number_is_counted_and_reported() -> None:
     found = trend(
         range(12), [1.0, math.nan, 2.0, math.inf, 3.0, math.nan, 4.0, 5.0, -math.inf, math.nan, math.nan, 6.0]
     )
@@ -250,7 +250,7 @@ def test_intervals_of_a_noisy_decline_hold_the_truth(sluggish: Sluggish) -> None
     assert sum(one.ratio is not None and end / start in one.ratio and one.ratio.high < 0.25 for one in found) >= 53
 
 
-def test_flat_is_said_only_when_a_relevant_change_is_excluded() -> None:
+def test_flat_is_reported_only_when_a_relevant_change_is_excluded() -> None:
     rng = np.random.default_rng(1)
     noise = rng.standard_normal(200)
     assert trend(range(200), 1 + 0.02 * noise).verdict == "flat"
@@ -375,7 +375,7 @@ def test_settings_out_of_range_are_refused(relevant: float | None, level: float)
         trend(range(20), range(20), relevant=relevant, level=level)
 
 
-def test_what_falls_by_factors_is_told_in_its_own_units_by_hand() -> None:
+def test_what_falls_by_factors_is_reported_in_its_own_units_by_hand() -> None:
     # 16 points that halve every four steps from 8: the first three are 8, 6.727, 5.657, the last three 0.841, 0.707,
     # 0.595.
     found = log_trend(range(16), 8 * 0.5 ** (np.arange(16) / 4))
@@ -404,7 +404,7 @@ def test_a_rise_by_factors_in_three_paces_is_sure_by_its_logarithm_and_not_on_a_
 @pytest.mark.parametrize("points", [30, 120])
 @pytest.mark.parametrize("middle", [0.23, 0.45, 0.5, 0.72])
 @pytest.mark.parametrize("width", [0.02, 0.06, 0.1])
-def test_a_passage_from_one_level_to_another_is_no_sluggish_noise(points: int, middle: float, width: float) -> None:
+def test_a_passage_between_levels_is_no_autocorrelated_noise(points: int, middle: float, width: float) -> None:
     steps = np.linspace(0, 1, points)
     values = 2 - 1 / (1 + np.exp(-(steps - middle) / width)) + np.random.default_rng(0).normal(0, 0.03, points)
     found = trend(range(points), values)
@@ -413,7 +413,7 @@ def test_a_passage_from_one_level_to_another_is_no_sluggish_noise(points: int, m
     assert 0.4 < found.ratio.low < found.ratio.high < 0.65
 
 
-def test_without_a_logarithm_it_is_judged_straight() -> None:
+def test_without_a_logarithm_the_trend_is_straight() -> None:
     values = np.linspace(1, 0, 20)
     assert log_trend(range(20), values) == trend(range(20), values)
 

@@ -15,7 +15,7 @@ def test_good_values_are_float64_and_unchanged() -> None:
     assert array.tolist() == [1.0, 2.5, 1.0]
 
 
-def test_how_many_values_are_bad_is_said() -> None:
+def test_how_many_values_are_bad_is_reported() -> None:
     with pytest.raises(MeasureError, match="2 of 4 values of x are NaN or infinite"):
         as_finite([1.0, np.nan, np.inf, 0.0], "x")
 

@@ -77,7 +77,7 @@ def test_sixty_four_samples_agree_with_rational_arithmetic_to_a_trillionth(stand
         assert abs(Fraction(value) - expected) <= Fraction(1, 10**12) * expected
 
 
-def test_a_batch_gives_what_each_standing_gives_alone() -> None:
+def test_a_batch_gives_what_each_vote_gives_alone() -> None:
     draws = np.array([1, 2, 7, 33, 64])
     together = win_probabilities(STANDINGS, draws)
     alone = [win_probabilities([standing], draws)[0] for standing in STANDINGS]

@@ -35,7 +35,7 @@ def test_pickles_are_refused_by_name_and_by_content(tmp_path: Path, suffix: str)
         (b"hello", "starts with 'hello'"),
     ],
 )
-def test_what_nobody_reads_is_told_by_how_it_starts(content: bytes, says: str, tmp_path: Path) -> None:
+def test_what_nobody_reads_is_described_by_how_it_starts(content: bytes, says: str, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(content)
     with pytest.raises(UnknownFormatError, match=says):
         recognise(tmp_path / "log.jsonl", all_importers())

@@ -14,7 +14,8 @@ import pytest
 from breadth.base import settings
 from breadth.base.errors import BrokenFileError, UnknownFormatError, UnsafeFileError, WriteError
 from breadth.runs import importing
-from breadth.runs.importing import ImportFailure, ImportSummary, import_files
+from breadth.runs.importer import recognise
+from breadth.runs.importing import ImportFailure, ImportSummary, import_files, read_logs
 from breadth.runs.reader import Run
 from breadth.runs.schema import EntropyKind, LoggedConfig, MetricRow, Record, Remark, RolloutBatch
 from breadth.runs.writer import RunWriter
@@ -33,7 +34,7 @@ SECOND = ImportSummary(
 )
 
 
-def test_summaries_add_up_and_a_changed_name_is_said() -> None:
+def test_summaries_add_up_and_a_changed_name_is_reported() -> None:
     both = FIRST + SECOND
     assert (both.metric_rows, both.rollouts) == (4, 6)
     assert both.names == {"length": "completion_length", "kl_old": "ppo_kl"}
@@ -118,13 +119,13 @@ def test_rows_of_one_step_with_other_names_are_one_attempt(tmp_path: Path) -> No
     assert run.attempts == 1
 
 
-def test_unnumbered_rows_are_numbered_and_said(tmp_path: Path) -> None:
+def test_unnumbered_rows_are_numbered_and_reported(tmp_path: Path) -> None:
     run = bring(tmp_path, *rows(None, None, None))
     assert run.series("entropy").steps.tolist() == [1, 2, 3]
     assert "carry no step" in run.header.remarks[0].problem
 
 
-def test_a_clock_going_backwards_is_said_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_clock_going_backwards_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     run = bring(tmp_path, MetricRow({"entropy": 1.0}, 1, 100.0), MetricRow({"entropy": 2.0}, 2, 50.0))
     assert run.series("entropy").values.tolist() == [1.0, 2.0]
     assert "clock went backwards 1 times" in run.header.remarks[0].problem
@@ -205,7 +206,7 @@ def test_named_files_are_refused_for_a_reason(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_empty_and_already_imported_folders_are_told_apart(tmp_path: Path) -> None:
+def test_empty_and_already_imported_folders_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnknownFormatError, match="empty folder"):
         import_files([tmp_path / "empty"], tmp_path / "run", importers=[Scripted({})])
@@ -219,7 +220,7 @@ def test_too_many_remarks_are_counted(tmp_path: Path) -> None:
     assert (len(run.header.remarks), run.header.remarks_left_out) == (importing.MAX_REMARKS, 7)
 
 
-def test_a_metric_that_changes_its_name_is_said_once(tmp_path: Path) -> None:
+def test_a_metric_that_changes_its_name_is_reported_once(tmp_path: Path) -> None:
     run = bring(tmp_path, *rows(1, completion_length=3.0), *rows(2, 3, **{"completions/mean_length": 4.0}))
     assert run.series("length").values.tolist() == [3.0, 4.0, 4.0]
     assert [remark.problem for remark in run.header.remarks] == [
@@ -236,3 +237,37 @@ def test_several_runs_in_one_log_are_kept_apart(tmp_path: Path) -> None:
     assert last is run
     assert len(first.series("entropy")) == 30
     assert first.all_runs == (first,)
+
+
+def test_logs_read_into_memory_are_the_run_an_import_would_write(tmp_path: Path) -> None:
+    records = [
+        *rows(1, 2, 3, entropy=0.5, reward=math.nan),
+        LoggedConfig({"temperature": 0.7}),
+        Remark("odd", "first.script"),
+        *rows(2, 3, entropy=0.4),
+    ]
+    written = bring(tmp_path, *records)
+    source = next(tmp_path.rglob("*.script"))
+    before = sorted(tmp_path.rglob("*"))
+    read = read_logs([recognise(source, [Scripted({source.stem: records})])])
+    assert read is not None
+    assert sorted(tmp_path.rglob("*")) == before
+    assert repr(read.points) == repr(written.points)  # NaN equals NaN by its text
+    assert (read.header.names, read.header.config) == (written.header.names, written.header.config)
+    assert read.header.entropies == written.header.entropies
+    assert [remark.problem for remark in read.header.remarks] == [remark.problem for remark in written.header.remarks]
+    assert not read.has_problems
+
+
+def test_rollouts_are_not_read_into_memory(tmp_path: Path) -> None:
+    source = tmp_path / "one.script"
+    source.write_text("x")
+    batch = RolloutBatch(pa.table({"step": [1], "problem": ["a"]}))
+    assert read_logs([recognise(source, [Scripted({source.stem: [*rows(1, reward=1.0), batch]})])]) is None
+
+
+def test_a_log_without_rows_is_refused_in_memory_too(tmp_path: Path) -> None:
+    source = tmp_path / "one.script"
+    source.write_text("x")
+    with pytest.raises(UnknownFormatError, match="no rows"):
+        read_logs([recognise(source, [Scripted({source.stem: []})])])

@@ -83,7 +83,7 @@ def test_a_row_of_a_hundred_megabytes_is_left_out_by_name(tmp_path: Path) -> Non
     assert "100 MB" in remarks[0].problem
 
 
-def test_bytes_that_are_not_utf8_are_replaced_and_said(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_replaced_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(b"good\r\nbad \xff\xfe\n")
     got = list(read_text_rows(path))

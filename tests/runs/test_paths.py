@@ -33,7 +33,7 @@ def test_a_run_in_an_object_store_opens_and_answers(tmp_path: Path) -> None:
     assert overview(run).title == "run"
 
 
-def test_an_address_without_a_run_is_said_so() -> None:
+def test_an_address_without_a_run_is_reported() -> None:
     with pytest.raises(NotARunError, match="memory://bucket/nothing"):
         Run.open("memory://bucket/nothing")
 

@@ -161,7 +161,7 @@ FULL = """
 """
 
 
-def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_half_written(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)], capture_output=True, text=True, check=True
     )
@@ -172,7 +172,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -> None
     assert list((tmp_path / "rollouts").iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError, match="could not be written"):
         RunWriter(tmp_path / "file" / "run")

@@ -55,7 +55,10 @@ class Meeting:
 
 @pytest.fixture
 def on_two_ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], Any]], list[Any]]:
-    """Return a function that calls another one with rank 0 and with rank 1 at once, and returns what the two returned."""
+    """Return a function that calls another one with rank 0 and with rank 1 at once.
+
+    And returns what the two returned.
+    """
     meeting = Meeting(2)
     monkeypatch.setattr(ranks, "dist", meeting)
 

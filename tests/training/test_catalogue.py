@@ -1,4 +1,7 @@
-"""Every mechanism of the catalogue can be loaded, is documented, tolerates an empty period, and is held to the contract."""
+"""Every mechanism of the catalogue can be loaded, is documented, tolerates an empty period.
+
+And is held to the contract.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def arm_evidence(arm: Arm, classes: Table, worth: Table, tokens: float, **others
 
 @pytest.fixture
 def made() -> Made:
-    """Make evidence: classes of plain samples (class 0 is right), and for each budget its classes; tokens per sample of each."""
+    """Make evidence: classes of plain samples (class 0 is right), and the classes of each budget."""
 
     def make(
         plain: Table,

@@ -1,4 +1,4 @@
-"""Evidence from a sweep's folder: whole questions only, answers classed over all arms, agreement where nothing is labelled."""
+"""Evidence from a sweep's folder: complete questions only, classes over all arms, agreement without labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop rules replayed over stored draws: what is saved, at which loss, with a library only where there is enough for one."""
+"""Stop rules replayed over stored samples: savings and losses, with a library only from enough questions."""
 
 from __future__ import annotations
 

@@ -103,6 +103,8 @@ def yaml_loader(*, exponents: bool) -> type[yaml.SafeLoader]:
 
 def count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
     """Count the values in a node, every use of an anchor again."""
+    import yaml
+
     known = counts.get(id(node))
     if known is not None:
         if known < 0:
@@ -110,9 +112,9 @@ def count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
         return known
     counts[id(node)] = -1
     children: list[yaml.Node] = []
-    if node.id == "sequence":
+    if isinstance(node, yaml.SequenceNode):
         children = node.value
-    elif node.id == "mapping":
+    elif isinstance(node, yaml.MappingNode):
         children = [child for pair in node.value for child in pair]
     total = 1
     for child in children:

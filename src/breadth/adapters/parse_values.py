@@ -111,6 +111,8 @@ MAX_NUMBER_LENGTH = 400
 """Longer text is not a number that a trainer prints (the longest float has 325 digits)."""
 MAX_STEP = 2**53
 """Steps beyond this are not exact as floats, and no run takes them."""
+MIN_UNIX_TIME = 1e9
+"""September 2001: a smaller clock counts the seconds since the start of a run."""
 MAX_REMARKED_NAMES = 50
 """Names with values that are not numbers, listed in the remarks of one file; the others are counted."""
 

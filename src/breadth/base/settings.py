@@ -31,7 +31,7 @@ def to_table(settings: Any) -> dict[str, Any]:
     for spec in dataclasses.fields(settings):
         value = getattr(settings, spec.name)
         if value is not None:
-            table[spec.name] = to_plain(value)
+            table[spec.name] = to_toml(value)
     name = catalogue_name(type(settings))
     return {KIND: name, **table} if name else table
 
@@ -98,16 +98,16 @@ def parse_file(parse: Callable[[str], T], path: Path, remedy: str | None = None)
         raise BrokenFileError(path, str(error), remedy or "Save the file as UTF-8.") from error
 
 
-def to_plain(value: Any) -> Any:
+def to_toml(value: Any) -> Any:
     """Return a field's value as TOML holds it."""
     if dataclasses.is_dataclass(value):
         return to_table(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items() if item is not None}
+        return {str(key): to_toml(item) for key, item in value.items() if item is not None}
     if isinstance(value, (tuple, list)):
-        return [to_plain(item) for item in value]
+        return [to_toml(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     return value

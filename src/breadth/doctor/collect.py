@@ -22,7 +22,7 @@ from breadth.base.errors import BreadthError, BrokenFileError, FileError, NotARu
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
-from breadth.runs.importing import drop_contained_files, import_files
+from breadth.runs.importing import drop_contained_files, import_recognised, read_logs
 from breadth.runs.jsonl import read_head, read_json_rows
 from breadth.runs.paths import display_name
 from breadth.runs.reader import Run
@@ -64,7 +64,7 @@ def collect_evidence(
     sources = classify_files(paths, known)
     opened = [Run.open(folder) for folder in sources.folders]
     runs = [(display_name(run.folder, run.header.name), run) for run in opened]
-    runs += list(import_runs(sources, work_folder, known, on_progress))
+    runs += list(import_runs(sources, work_folder, on_progress))
     cases = build_cases([pair for name, run in runs for pair in split_log_runs(name, run, sources)], sources)
     if not cases:
         first = sources.unused[0] if sources.unused else None
@@ -77,19 +77,20 @@ def collect_evidence(
     return CollectedEvidence(tuple(cases), tuple(sources.used), tuple(sources.unused))
 
 
-def import_runs(
-    sources: ClassifiedFiles, work_folder: Path, importers: Sequence[Importer], on_progress: OnImport
-) -> Iterator[tuple[str, Run]]:
-    """Import every run into its own folder; a table that stacks several runs is imported run by run."""
+def import_runs(sources: ClassifiedFiles, work_folder: Path, on_progress: OnImport) -> Iterator[tuple[str, Run]]:
+    """Read every run: logs into memory, rollouts into a folder of their own; stacked runs one by one."""
     folders = (work_folder / f"imported-{number}" for number in count())
 
-    def import_group(group: Sequence[RecognisedFile], known: Sequence[Importer]) -> Run:
-        paths = [file.path for file in group]
-        return Run.open(import_files(paths, next(folders), importers=known, progress=on_progress).folder)
+    def import_group(group: Sequence[RecognisedFile]) -> Run:
+        run = read_logs(group, on_progress) if all(map(is_log, group)) else None
+        if run is None:
+            files = drop_contained_files(group)
+            run = Run.open(import_recognised(files, next(folders), progress=on_progress).folder)
+        return run
 
     for name, group in group_by_run(sources.files):
         try:
-            yield name, import_group(group, importers)
+            yield name, import_group(group)
         except FileError as error:
             stacked = importers_of_stack(group) if isinstance(error, UnknownFormatError) else {}
             if not stacked:
@@ -97,7 +98,7 @@ def import_runs(
                 continue
             for run, importer in stacked.items():
                 try:
-                    yield f"{name}, {run}", import_group(group, [importer])
+                    yield f"{name}, {run}", import_group([replace(group[0], importer=importer)])
                 except UnknownFormatError as empty:
                     sources.refuse(empty)
             sources.used.append(f"{name}: {len(stacked)} runs in one table, read separately")
@@ -310,7 +311,7 @@ def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:
 
 def read_config(file: Path, start: bytes) -> ConfigFile | None:
     """Read a trainer's configuration; None for any other file."""
-    if file.suffix not in CONFIG_SUFFIXES:
+    if file.suffix not in CONFIG_SUFFIXES or b'"log_history"' in start:  # the latter is the state of a trainer
         return None
     for _, dialect in DIALECTS:
         if dialect.recognises(file, start):

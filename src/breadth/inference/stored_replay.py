@@ -333,7 +333,7 @@ def as_adaptive_vote(strategy: Strategy) -> AdaptiveVote | None:
 def replay_vote(strategy: AdaptiveVote, orders: ReplayOrders) -> PathResults:
     """Replay a vote in arrays; a randomized rule is replayed in each of its variants for its own paths."""
     last, started = np.zeros((2, len(orders.sizes)), dtype=np.int64)
-    for rule, own in randomized_rules(strategy.stop, orders):
+    for rule, own in rule_variants(strategy.stop, orders):
         ends = last_draws(rule, strategy.most, orders, strategy.unread)
         last[own] = ends[own]
         started[own] = draws_started(replace(strategy, stop=rule), orders, ends + 1)[own]
@@ -348,7 +348,7 @@ def replay_vote(strategy: AdaptiveVote, orders: ReplayOrders) -> PathResults:
     )
 
 
-def randomized_rules(stop: StopRule, orders: ReplayOrders) -> Iterator[tuple[StopRule, BoolArray]]:
+def rule_variants(stop: StopRule, orders: ReplayOrders) -> Iterator[tuple[StopRule, BoolArray]]:
     """Yield each variant of a randomized rule with the paths that use it."""
     if type(stop).randomize is StopRule.randomize:
         yield stop, np.ones(len(orders.sizes), dtype=np.bool_)

@@ -94,7 +94,7 @@ MAX_LENGTH_BUCKETS, MIN_BUCKET_REPLIES = 8, 8
 as fast on a core.
 """
 SETTINGS_FILE, BASE_HASH_FILE, CHECKPOINTS_FOLDER, POLICY_FOLDER, RUN_FOLDER = (
-    "course.toml",
+    "grpo.toml",
     "base.sha256",
     "checkpoints",
     "policy",

@@ -47,7 +47,7 @@ def stated_answer(text: str) -> str | None:
 
     The last of: a closed ``\boxed{...}`` or ``\fbox{...}`` (braces balanced; the innermost when nested), a closed
     ``<answer>...</answer>``, a ``#### 42`` line. Only when there is none of these, the last phrase of the kind 'the
-    (final) answer is ...' or 'Answer: ...', for prose says 'answer' without meaning it. A box or tag that was cut off
+    (final) answer is ...' or 'Answer: ...', since prose says 'answer' without meaning it. A box or tag that was cut off
     is no statement: half an answer would vote for something else. A ``####`` heading counts only with a number behind
     it.
 

@@ -61,7 +61,7 @@ def ece_equal_width(confidences: npt.ArrayLike, correct: npt.ArrayLike, *, bins:
     """
     stated, right = _check_probabilities(confidences, correct)
     _check_bins(bins)
-    # A hair is added so that 0.57 of 100 bins, which is 56.999... in binary, goes where 0.57 belongs.
+    # The small addend puts 0.57 of 100 bins, which is 56.999... in binary, where 0.57 belongs.
     place = np.minimum((stated * bins + 1e-9).astype(np.int64), bins - 1)
     gaps = np.bincount(place, weights=stated - right, minlength=bins)
     return float(np.abs(gaps).sum() / len(stated))
@@ -87,7 +87,7 @@ def auroc(
     """Chance that a right answer has a higher score than a wrong one, ties counting half; any score, of any scale.
 
     The interval is DeLong's (1988), summed by problem when ``problems`` names the problem of each sample (Obuchowski
-    1997), on the log-odds scale so that it stays within (0, 1). Give ``problems`` whenever a problem has several
+    1997), on the log-odds scale, which keeps it within (0, 1). Give ``problems`` whenever a problem has several
     samples: they are not independent. Without variance (perfect separation, all scores equal) the ends come from the
     number of clusters alone.
     """

@@ -29,7 +29,7 @@ from breadth.measure.validate import FloatArray
 MIN_SIDE_POINTS = 6
 """Points needed on each side of a jump: a cubic and a step leave seven degrees of freedom on twelve points."""
 _MAX_JUMPS = 4
-# More level changes than that in one run are a wander, not events.
+# More level changes than that in one run are a random walk, not events.
 _TESTS_PER_WINDOW = 8.0
 # How many independent looks a scan makes per window length: neighbouring estimates differ by an eighth of a window.
 
@@ -56,8 +56,8 @@ def find_jumps(values: FloatArray, level: float) -> tuple[Jump, ...]:
     A jump is the coefficient of a step in a window around it, fitted jointly with a cubic in time: a line, an
     exponential or an S-curve leaves nothing of it; windows of six points a side to a third of the series are tried.
     It counts when it exceeds Student's quantile for autocorrelated noise, corrected for all places looked at
-    (Bonferroni), when the shortest window sees at least half of it (a jump is there at every scale, a fast but smooth decline only at long
-    ones), and when neither a smoother curve nor a bend describes its window as well.
+    (Bonferroni), when the shortest window sees at least half of it (a jump shows at every scale, a fast but smooth
+    decline only at long ones), and when neither a smoother curve nor a bend describes its window as well.
     """
     if len(values) < 2 * MIN_SIDE_POINTS:
         return ()
@@ -196,7 +196,7 @@ def find_change_points(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: fl
     bend is a hinge whose change of slope is significant too and that fits better than a parabola, a quintic and
     exponentials do:
     a decline that flattens out steadily has none. Spikes of up to three points are pulled in first. Needs six points on
-    each side of a jump; a ramp over fewer steps than that counts as one, and a slow wander may hide one.
+    each side of a jump; a ramp over fewer steps than that counts as one, and a slow random walk may hide one.
     """
     check_level(level)
     series = clean_series(steps, values)

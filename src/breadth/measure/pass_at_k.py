@@ -29,7 +29,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> FloatArray:
     """Estimate, per problem, the chance that one of ``k`` fresh samples is right, from ``c`` right among ``n``.
 
     ``1 - C(n-c, k) / C(n, k)`` (arXiv 2107.03374), unbiased for independent samples, computed as
-    ``1 - exp Σ_{i<k} log(1 - c / (n-i))`` so that it neither overflows nor cancels at any n. The plug-in
+    ``1 - exp Σ_{i<k} log(1 - c / (n-i))``, which neither overflows nor cancels at any n. The plug-in
     ``1 - (1 - c/n)^k`` is biased low (0.832 instead of 0.917 for n=10, c=3, k=5) and is not offered.
 
     ``n`` and ``c`` broadcast; the result has their shape and, unless ``k`` is a single number, one more axis for k.
@@ -117,7 +117,7 @@ def check_counts(n: ArrayLike, c: ArrayLike) -> tuple[IntArray, IntArray]:
 
 
 def encode_pairs(totals: IntArray, hits: IntArray) -> IntArray:
-    """One number for each (n, c), so that equal problems are computed once."""
+    """Return one number for each (n, c): equal problems are then computed once."""
     codes: IntArray = totals * (hits.max() + 1) + hits
     return codes.ravel()
 
@@ -499,7 +499,7 @@ def _check_fit_counts(samples: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[F
 
 
 def _resample_weights(drawn: FloatArray, replicates: int, seed: int) -> Iterator[FloatArray]:
-    """Resampled problem counts, cut so that a slice's working arrays (resamples x samples) stay small."""
+    """Yield resampled problem counts in slices whose working arrays (resamples x samples) stay small."""
     rows = max(1, int(_MAX_REFIT_CELLS // drawn.max()))
     for counts in resample_counts(len(drawn), replicates, seed):
         yield from (counts[first : first + rows] for first in range(0, len(counts), rows))

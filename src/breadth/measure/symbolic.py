@@ -126,7 +126,7 @@ class SymbolicEquivalence:
                 "Write: with SymbolicEquivalence() as equivalent: ...",
             )
         if self._worker is None:
-            self._worker = start_worker()
+            self._worker = start_comparison_worker()
             if exchange(self._worker, None, _SECONDS_TO_START)[0] is None:
                 self._stop()
                 raise MeasureError(
@@ -155,7 +155,7 @@ def is_mathematical(answer: str) -> bool:
     return depth == 0 and not is_prose(answer)
 
 
-def start_worker() -> subprocess.Popen[str]:
+def start_comparison_worker() -> subprocess.Popen[str]:
     # A fresh interpreter on purpose: multiprocessing would import the user's script again, or copy a process with
     # threads.
     # The command is fixed; answers travel through the pipe as JSON.

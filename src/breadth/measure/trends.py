@@ -98,7 +98,7 @@ def theil_sen_slope(series: CleanSeries) -> RobustSlope:
 
 
 def steps_until(steps: npt.ArrayLike, values: npt.ArrayLike, target: float, *, level: float = 0.95) -> Interval | None:
-    """Estimate how many steps after the last one a series reaches ``target`` if its recent trend goes on.
+    """Estimate how many steps after the last one a series reaches ``target`` if its recent trend continues.
 
     The last third (at least eight points) is continued by its Theil-Sen line and, where value and target are positive,
     also by the Theil-Sen line of the logarithm, since entropies seldom fall straight to zero. The value is that of the
@@ -203,8 +203,8 @@ def measured_levels(values: FloatArray, level: float) -> tuple[Interval, Interva
     """Return the level at the start, that at the end and the change between them; needs eight points.
 
     Levels are medians of the edges. Their noise is half the mean square of differences between neighbours in the nearer
-    quarter of the points, at least five (von Neumann 1941), each end its own: a trend and a slow wander hardly add to
-    it, for they are no errors of measuring. With k differences it has about 2 k / 3 degrees of freedom. A median of m
+    quarter of the points, at least five (von Neumann 1941), each end its own: a trend and a slow random walk hardly add
+    to it, as they are no measurement errors. With k differences it has about 2 k / 3 degrees of freedom. A median of m
     points has pi / 2 times the variance of their mean.
     """
     size, near, calm = edge_points(len(values)), max(len(values) // 4, 5), winsorize(values)
@@ -288,7 +288,7 @@ def trend(
     together err at ``1 - level``. It is flat when both the change and the slope over the whole run stay within
     ``relevant`` of zero, even if they are not exactly zero. ``relevant`` is in the series' units; by default a tenth of
     the start level, or the start's spread where the start is not clear of zero. Needs eight points. Misleads when the
-    noise is a slow wander over the whole run, which no single run can tell from a trend, and when the series turned:
+    noise is a slow random walk over the whole run, which looks like a trend in a single run, and when the series turned:
     see `breadth.measure.change_points`.
     """
     if relevant is not None and not 0 <= relevant < math.inf:
@@ -327,9 +327,9 @@ def log_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.9
 
     What falls by the same share at every step is a straight line there, and its noise is as large at the end as at the
     start; on a straight scale the bend passes for autocorrelated noise. A tenth up or down matters. Whether it
-    moves at all is asked of a wander as `trend` does. How far it has come is a question of measuring alone: a policy
-    that has wandered to a third of its entropy has a third now. So the levels' intervals hold what neighbouring points
-    differ by and no wander. The slope is the share gained a step. Where a value is not above zero there is no
+    moves at all is tested against a random walk, as `trend` does. How far it has come is a matter of measurement error
+    alone: a policy that has drifted to a third of its entropy has a third now. So the levels' intervals cover the
+    differences of neighbouring points and no random walk. The slope is the share gained per step. Where a value is not above zero there is no
     logarithm, and the result is that of `trend`.
     """
     series = clean_series(steps, values)

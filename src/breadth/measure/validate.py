@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from breadth.base.errors import MeasureError
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
-"""Numbers in double precision, whatever precision they arrived in."""
+"""Numbers in double precision."""
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 """Yes-or-no values."""
 IntArray: TypeAlias = npt.NDArray[np.int64]

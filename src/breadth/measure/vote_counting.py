@@ -35,7 +35,7 @@ ClassVote: TypeAlias = tuple[int, tuple[int, ...], int]
 MAX_INDEPENDENT_SAMPLES = 700
 """Largest k of `independent_winning_chances`: the numbers it adds grow to e^k."""
 _BATCH_CELLS = 1 << 15
-"""Numbers per array of one batch (256 KB), so that the arrays of a batch stay in the processor's cache."""
+"""Numbers per array of one batch (256 KB): the arrays of a batch stay in the processor's cache."""
 _MAX_WEIGHT = 1e300
 """More ways to draw than this come too close to overflow."""
 
@@ -241,7 +241,7 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
     number of samples, is that of `breadth.measure.vote_counting`. maj@1 is the accuracy of a single sample.
 
     At k = n the value is the outcome of that one vote: keep k below n/2 when the spread between problems is used. Votes
-    of unlike models, or of samples that saw one another, are not draws from one distribution, whatever this returns.
+    of unlike models, or of samples that saw one another, are not draws from one distribution; this result does not apply to them.
     """
     sizes = np.atleast_1d(as_integers(counts, "counts"))
     values = check_class_values(correct, sizes.shape)
@@ -319,7 +319,7 @@ class VoteResult:
     """The outcome of one vote."""
 
     winners: tuple[int, ...]
-    """Classes with the largest weight, ascending: several when tied, none when nobody cast a vote of any weight."""
+    """Classes with the largest weight, ascending: several when tied, none when no vote had any weight."""
     shares: Mapping[int, float]
     """Class -> its share of all weight cast."""
 

@@ -18,7 +18,7 @@ from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, 
 from breadth.base.system import write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
-from breadth.runs.reader import RestartDetector
+from breadth.runs.reader import RestartDetector, Run
 from breadth.runs.schema import (
     HEADER_FILE,
     PROBLEM_SCHEMA,
@@ -112,18 +112,16 @@ class ImportSummary:
 
 def import_share(share: Share, folder: Path, progress: Progress) -> ImportSummary:
     """Read every file of the share into the folder."""
-    return _Intake(folder, progress).run(share)
+    return _FolderIntake(folder, progress).run(share)
 
 
-class _Intake:
-    """A share under way."""
+class _LogIntake:
+    """Logs on their way into memory; rollouts are refused, because they may be larger than memory."""
 
-    def __init__(self, folder: Path, progress: Progress) -> None:
+    def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.remarks: list[Remark] = []
         self.failures: list[ImportFailure] = []
-        self.writer = RunWriter(folder, flush=False)  # the source is still there if the power goes
-        self.problems = ProblemWriter(folder / PROBLEMS_FILE)
         self.names: dict[str, str] = {}
         self.config: dict[str, object] = {}
         self.metric_rows = self.rollouts = 0
@@ -132,21 +130,15 @@ class _Intake:
         self.levels: set[float] = set()
         self.renamed: set[str] = set()
         self.points: list[MetricPoint] = []
-        self.waiting: dict[Split, list[pa.Table]] = {"train": [], "eval": []}
-        self.pool = ThreadPoolExecutor(1)
-        self.pending: list[Future[Path]] = []
 
     def run(self, share: Share) -> ImportSummary:
-        with self.pool:
-            for source, file in share:
-                self.progress(f"{file.path.name} ({file.importer.trainer} {file.kind})")
-                try:
-                    self._take_all(file.importer.read(file.path, file.kind), source, file.path)
-                except FileError as error:
-                    self.failures.append(ImportFailure.from_error(error))
-                self._store_points()
-            self._settle(0)
-        self.problems.close()
+        for source, file in share:
+            self.progress(f"{file.path.name} ({file.importer.trainer} {file.kind})")
+            try:
+                self._take_all(file.importer.read(file.path, file.kind), source, file.path)
+            except FileError as error:
+                self.failures.append(ImportFailure.from_error(error))
+            self.end_file()
         return ImportSummary(
             self.metric_rows,
             self.rollouts,
@@ -165,18 +157,13 @@ class _Intake:
             if isinstance(record, MetricRow):
                 self._take_metrics(record, source, steps[record.split], path)
             elif isinstance(record, RolloutBatch):
-                waiting = self.waiting[record.split]
-                waiting.append(record.table)
-                if sum(map(len, waiting)) >= ROWS_PER_FILE:
-                    self._store(record.split)
+                self.take_rollouts(record)
             elif isinstance(record, LoggedConfig):
                 self.config.update(to_toml_value(record.table))
             elif isinstance(record, LoggedEntropyKind):
                 self.entropy = record.kind
             else:
                 self.remarks.append(record)
-        for split in self.waiting:
-            self._store(split)
         for counter in steps.values():
             self.remarks += counter.remarks(str(path))
 
@@ -189,10 +176,57 @@ class _Intake:
                     Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.", str(path))
                 )
         step, attempt = steps.place(row, values.keys())
-        self.points.append(MetricPoint(step, values, row.split, self.writer.rank, attempt, source, row.time))
+        numbers = {name: float(value) for name, value in values.items()}
+        self.take_point(MetricPoint(step, numbers, row.split, 0, attempt, source, row.time))
         self.metric_rows += 1
+
+    def take_point(self, point: MetricPoint) -> None:
+        self.points.append(point)
+
+    def take_rollouts(self, batch: RolloutBatch) -> None:
+        raise _HoldsRollouts(len(batch.table))
+
+    def end_file(self) -> None:
+        """Finish what belongs to the file just read."""
+
+
+class _HoldsRollouts(Exception):  # noqa: N818 - a signal between the two below, no error
+    """A log that was to be read into memory holds rollouts."""
+
+
+class _FolderIntake(_LogIntake):
+    """A share on its way into a run folder."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        super().__init__(progress)
+        self.writer = RunWriter(folder, flush=False)  # the source is still there if the power goes
+        self.problems = ProblemWriter(folder / PROBLEMS_FILE)
+        self.waiting: dict[Split, list[pa.Table]] = {"train": [], "eval": []}
+        self.pool = ThreadPoolExecutor(1)
+        self.pending: list[Future[Path]] = []
+
+    def run(self, share: Share) -> ImportSummary:
+        with self.pool:
+            summary = super().run(share)
+            self._settle(0)
+        self.problems.close()
+        return summary
+
+    def take_point(self, point: MetricPoint) -> None:
+        self.points.append(point)
         if len(self.points) >= ROWS_PER_FILE:
             self._store_points()
+
+    def take_rollouts(self, batch: RolloutBatch) -> None:
+        waiting = self.waiting[batch.split]
+        waiting.append(batch.table)
+        if sum(map(len, waiting)) >= ROWS_PER_FILE:
+            self._store(batch.split)
+
+    def end_file(self) -> None:
+        for split in self.waiting:
+            self._store(split)
+        self._store_points()
 
     def _store_points(self) -> None:
         """Write the rows of metrics that wait: one at a time would open the file again for each."""
@@ -316,6 +350,17 @@ def import_files(
             target, "exists already.", "Choose another name, or delete it first; an import never overwrites."
         )
     found, remarks = find_files(paths, importers or all_importers())
+    return import_recognised(found, target, remarks=remarks, progress=progress)
+
+
+def import_recognised(
+    found: Sequence[RecognisedFile],
+    target: Path,
+    *,
+    remarks: Sequence[Remark] = (),
+    progress: Progress = lambda _: None,
+) -> ImportResult:
+    """Import files whose importers are known into a new run folder; on any failure nothing is left behind."""
     workshop = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         result = _import(workshop, found, remarks, progress, target.name)
@@ -335,15 +380,32 @@ def _import(
     from breadth.runs.parallel_import import import_parallel  # it imports this module for its own share
 
     summary = import_parallel(found, folder, progress)
-    failed = [failure.remark for failure in summary.failures]
-    every = sorted([*remarks, *summary.remarks, *failed], key=lambda remark: remark.file)
-    if not summary.metric_rows and not summary.rollouts:
-        raise summary.failures[0].error if summary.failures else no_usable_rows(found, every)
+    every = usable_remarks(found, summary, remarks)
     write_header(make_header(name, found, summary, every), folder)
     problems = pq.read_metadata(folder / PROBLEMS_FILE).num_rows if (folder / PROBLEMS_FILE).exists() else 0
     for part in folder.glob(".part*"):
         shutil.rmtree(part)
     return ImportResult(folder, summary.metric_rows, summary.rollouts, problems, tuple(every))
+
+
+def read_logs(found: Sequence[RecognisedFile], progress: Progress = lambda _: None) -> Run | None:
+    """Read the logs of one run into memory and write nothing; None where they hold rollouts, which need a folder."""
+    intake = _LogIntake(progress)
+    try:
+        summary = intake.run(list(enumerate(found)))
+    except _HoldsRollouts:
+        return None
+    header = make_header(found[0].path.stem, found, summary, usable_remarks(found, summary, ()))
+    return Run.from_points(found[0].path, header, intake.points)
+
+
+def usable_remarks(found: Sequence[RecognisedFile], summary: ImportSummary, remarks: Sequence[Remark]) -> list[Remark]:
+    """Return all remarks by file; raise where the import brought in no row."""
+    failed = [failure.remark for failure in summary.failures]
+    every = sorted([*remarks, *summary.remarks, *failed], key=lambda remark: remark.file)
+    if not summary.metric_rows and not summary.rollouts:
+        raise summary.failures[0].error if summary.failures else no_usable_rows(found, every)
+    return every
 
 
 def find_files(paths: Sequence[Path], importers: Sequence[Importer]) -> tuple[list[RecognisedFile], list[Remark]]:

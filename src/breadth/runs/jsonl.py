@@ -1,4 +1,4 @@
-"""Read text files of rows (JSONL, console logs) in blocks, whatever state they are in.
+"""Read text files of rows (JSONL, console logs) in blocks, also damaged ones.
 
 A row that cannot be read is a remark, never a crash and never silence; memory stays flat however long the file is.
 """

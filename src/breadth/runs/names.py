@@ -101,7 +101,7 @@ METRIC_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
 """Our name -> (meaning, trainers' names in order of preference)."""
 
 RENAMED_METRICS = {"starved_groups": "zero_variance_groups"}
-"""Names that earlier run folders hold -> ours today; the reader renames them, so that those folders keep opening."""
+"""Names in run folders written earlier -> the names of today; the reader renames them."""
 
 _RANK = {theirs: (ours, rank) for ours, (_, several) in METRIC_NAMES.items() for rank, theirs in enumerate(several)}
 

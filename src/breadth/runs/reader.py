@@ -149,6 +149,12 @@ class Run:
         *earlier, last = split_concatenated_runs(points)
         return cls(path, header, last, tuple(files), frozenset(columns), tuple(bad_rows + bad_files), tuple(earlier))
 
+    @classmethod
+    def from_points(cls, source: Path, header: Header, points: Sequence[MetricPoint]) -> Run:
+        """Make a run of metrics that are in memory; ``source`` is the log they were read from."""
+        *earlier, last = split_concatenated_runs(points)
+        return cls(source, header, last, (), frozenset(), (), tuple(earlier))
+
     @property
     def all_runs(self) -> tuple[Run, ...]:
         """Every run of the log by itself, this one last; rollouts are the last one's."""

@@ -125,7 +125,7 @@ async def solve_all(
     strategy: Strategy,
     tasks: Sequence[Task],
     *,
-    budget: Budget = Budget(),
+    budget: Budget = Budget(),  # noqa: B008 - frozen
     concurrency: int = TASK_CONCURRENCY,
 ) -> AsyncIterator[SolveResult]:
     """Solve tasks with one strategy, ``concurrency`` at a time, each within ``budget``; yields them as they end."""

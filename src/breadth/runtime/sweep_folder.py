@@ -113,7 +113,7 @@ def sample_row(question: Question, number: int, label: str, result: SolveResult)
     What failed samples used is only in the ledger: it describes the server's bad minute, not the policy.
     """
     answer, chosen, pieces = result.answer, result.answer.chosen, result.answer.candidates
-    assert chosen is not None
+    assert chosen is not None  # noqa: S101 - the caller has looked
     confidence = CONFIDENCE_GAUGE.confidence_of(chosen) if len(pieces) == 1 else math.nan
     extra = {
         "label": label,

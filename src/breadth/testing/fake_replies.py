@@ -114,7 +114,7 @@ def fixed_head(path: str, name: str, model: str, *, stream: bool) -> dict[str, A
     return reply_head(path, name, model, stream=stream) | {"id": name, "created": 0}
 
 
-def status_error(message: str, status: int, kind: str = "server_error") -> dict[str, Any]:
+def error_with_status(message: str, status: int, kind: str = "server_error") -> dict[str, Any]:
     """Return an error in the OpenAI schema with the HTTP status as its code, as vLLM sends it."""
     return {"error": error_body(message, kind)["error"] | {"code": status}}
 

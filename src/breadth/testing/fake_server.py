@@ -28,7 +28,7 @@ from aiohttp import web
 
 from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
 from breadth.runtime.wire import MODELS_PATH, model_list_body
-from breadth.testing.fake_replies import Reply, ReplyToken, completion_body, completion_events, status_error
+from breadth.testing.fake_replies import Reply, ReplyToken, completion_body, completion_events, error_with_status
 from breadth.testing.faults import CutShort, Fault, FaultResponse, Scheduled, active_faults
 
 MAX_WAIT = 20.0
@@ -225,7 +225,9 @@ class FakeServer:
         except orjson.JSONDecodeError:
             body = None
         if not isinstance(body, dict):
-            return orjson_response(status_error("the request is not a JSON object", 400, "invalid_request_error"), 400)
+            return orjson_response(
+                error_with_status("the request is not a JSON object", 400, "invalid_request_error"), 400
+            )
         headers = {name.lower(): value for name, value in request.headers.items()}
         arrival = Arrival(len(self.requests), request.path, body, headers)
         self.requests.append(arrival)
@@ -248,7 +250,7 @@ class FakeServer:
         body = arrival.body
         instead = next((response for fault in faults if (response := fault.response())), None)
         if instead is None and body.get("model") and body["model"] not in self.models:
-            problem = status_error(f"The model `{body['model']}` does not exist.", 404, "not_found_error")
+            problem = error_with_status(f"The model `{body['model']}` does not exist.", 404, "not_found_error")
             instead = FaultResponse(404, orjson.dumps(problem))
         if instead is not None:
             arrival.status = instead.status
@@ -302,9 +304,9 @@ class FakeServer:
 def spawn_server(*arguments: str) -> Iterator[str]:
     """Run the fake server in its own process, with the arguments of the command line; yield its address."""
     command = [sys.executable, "-m", "breadth.testing.fake_server", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
         try:
-            assert process.stdout is not None
+            assert process.stdout is not None  # noqa: S101 - for the type checker
             yield process.stdout.readline().strip()
         finally:
             process.kill()

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from breadth.runtime.wire import format_event
-from breadth.testing.fake_replies import Reply, status_error
+from breadth.testing.fake_replies import Reply, error_with_status
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Status(Fault):
         if self.shaped:
             return FaultResponse(
                 self.status,
-                orjson.dumps(status_error(f"fault: status {self.status}", self.status)),
+                orjson.dumps(error_with_status(f"fault: status {self.status}", self.status)),
                 retry_after=self.retry_after,
             )
         page = f"<html><body><h1>{self.status}</h1></body></html>".encode()
@@ -154,7 +154,7 @@ class ErrorInStream(Fault):
         """Send some events, then the error."""
         for _, chunk in zip(range(self.after), events, strict=False):
             yield chunk
-        yield format_event(status_error("fault: the engine died", 500))
+        yield format_event(error_with_status("fault: the engine died", 500))
 
 
 @dataclass(frozen=True)

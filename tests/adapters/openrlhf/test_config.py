@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breadth.adapters.openrlhf.config import DEFAULTS, FIELDS, OLDER_FLAGS, SETTINGS
+from breadth.adapters.openrlhf.config import DEFAULTS, OPENRLHF_FIELDS, OLDER_FLAGS, SETTINGS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import read_head
@@ -130,6 +130,6 @@ def test_what_it_has_no_flag_for_is_left_out() -> None:
 
 def test_the_names_are_of_one_piece() -> None:
     assert DEFAULTS.keys() - {"train.batch_size", "train.max_epochs", "train.async_enable", "actor.eps_clip"} <= set(
-        FIELDS.values()
+        OPENRLHF_FIELDS.values()
     )
-    assert all("." in name for name in (*OLDER_FLAGS.values(), *FIELDS.values()))
+    assert all("." in name for name in (*OLDER_FLAGS.values(), *OPENRLHF_FIELDS.values()))

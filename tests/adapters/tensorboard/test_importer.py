@@ -28,7 +28,7 @@ with warnings.catch_warnings():
 
 
 def scalar(tag: str, value: float, step: int, time: float) -> Any:
-    summary = summary_pb2.ImportSummary(value=[summary_pb2.ImportSummary.Value(tag=tag, simple_value=value)])
+    summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, simple_value=value)])
     return event_pb2.Event(wall_time=time, step=step, summary=summary)
 
 
@@ -79,7 +79,7 @@ def test_reads_what_tensorboard_wrote_as_tensorboard_reads_it(tmp_path: Path) ->
     ],
 )
 def test_scalar_tensors_count_and_others_do_not(tmp_path: Path, tensor: Any, expected: float | None) -> None:
-    summary = summary_pb2.ImportSummary(value=[summary_pb2.ImportSummary.Value(tag="loss", tensor=tensor)])
+    summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag="loss", tensor=tensor)])
     path = write(tmp_path, [event_pb2.Event(wall_time=5.0, step=3, summary=summary)])
     assert scalars(path) == ([] if expected is None else [Scalars(3, 5.0, {"loss": expected})])
 
@@ -92,10 +92,10 @@ def test_nan_and_infinity_are_kept(tmp_path: Path) -> None:
 
 
 def test_large_records_are_passed_over(tmp_path: Path) -> None:
-    picture = summary_pb2.ImportSummary.Value(
-        tag="picture", image=summary_pb2.ImportSummary.Image(encoded_image_string=bytes(2 << 20))
+    picture = summary_pb2.Summary.Value(
+        tag="picture", image=summary_pb2.Summary.Image(encoded_image_string=bytes(2 << 20))
     )
-    large = event_pb2.Event(wall_time=1.0, step=1, summary=summary_pb2.ImportSummary(value=[picture]))
+    large = event_pb2.Event(wall_time=1.0, step=1, summary=summary_pb2.Summary(value=[picture]))
     path = write(tmp_path, [large, scalar("reward", 1.0, 1, 2.0)])
     assert [event.values for event in scalars(path)] == [{"reward": 1.0}]
 
@@ -205,7 +205,7 @@ def write_points(path: Path, points: list[Point], start: float = 1.7e9) -> Path:
         writer = RecordWriter(file)
         writer.write(event_pb2.Event(wall_time=start, file_version="brain.Event:2").SerializeToString())
         for place, (tag, value, step) in enumerate(points):
-            summary = summary_pb2.ImportSummary(value=[summary_pb2.ImportSummary.Value(tag=tag, simple_value=value)])
+            summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, simple_value=value)])
             writer.write(event_pb2.Event(wall_time=start + place, step=step, summary=summary).SerializeToString())
         writer.flush()
     return path
@@ -312,14 +312,14 @@ def test_other_files_are_not_claimed(content: bytes) -> None:
 
 
 def test_nothing_else_is_kept_of_an_event(tmp_path: Path) -> None:
-    text: Any = summary_pb2.ImportSummary.Value(
+    text: Any = summary_pb2.Summary.Value(
         tag="note", metadata=summary_pb2.SummaryMetadata(summary_description="text")
     )
     path = tmp_path / "e"
     with path.open("wb") as file:
         writer = RecordWriter(file)
         writer.write(
-            event_pb2.Event(wall_time=1.0, step=1, summary=summary_pb2.ImportSummary(value=[text])).SerializeToString()
+            event_pb2.Event(wall_time=1.0, step=1, summary=summary_pb2.Summary(value=[text])).SerializeToString()
         )
         writer.flush()
         assert rows(path) == []

@@ -121,7 +121,10 @@ def has_two(completions: list[str], **_: Any) -> list[float]:
 
 
 def told_rollouts(seed: int = 0) -> Callable[[list[str], Any], dict[str, Any]]:
-    """Return completions that depend on the step and on their place among those of all processes only, in place of sampling."""
+    """Return completions that depend on the step and on their place among those of all processes only.
+
+    In place of sampling.
+    """
 
     def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
         import numpy as np

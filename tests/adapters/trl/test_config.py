@@ -1,4 +1,7 @@
-"""GRPO configurations of TRL in every form they come in, translated: what is set, what is TRL's default, what is not known."""
+"""GRPO configurations of TRL in every form they come in, translated:
+
+what is set, what is TRL's default, what is not known.
+"""
 
 from __future__ import annotations
 
@@ -228,7 +231,10 @@ def test_updates_a_generation(settings: dict[str, Any], updates: float | None) -
 
 
 def test_updates_are_what_trl_itself_comes_to(tmp_path: Path) -> None:
-    """TRL keeps no old log-probs exactly where an update is on-policy: when accumulation is a multiple of what a generation lasts."""
+    """TRL keeps no old log-probs exactly where an update is on-policy:
+
+    when accumulation is a multiple of what a generation lasts.
+    """
     trl = pytest.importorskip("trl")
     for accumulation, steps, iterations in [
         (1, None, 1),

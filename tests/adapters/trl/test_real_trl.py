@@ -1,4 +1,7 @@
-"""End to end with the real TRL: a tiny model trained on the CPU, its output folder imported and compared number by number."""
+"""End to end with the real TRL:
+
+a tiny model trained on the CPU, its output folder imported and compared number by number.
+"""
 
 from __future__ import annotations
 

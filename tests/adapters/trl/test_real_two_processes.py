@@ -30,14 +30,20 @@ if __name__ == "__main__":
     chain = Chain.loads((folder.parent / "chain.toml").read_text())
     trainer = tiny.trainer(
         "out", chain,
-        options={"rollout_func": helpers["told_rollouts"](), "run": folder / "run", "eval_dataset": tiny.questions().select(range(8))},
+        options={
+            "rollout_func": helpers["told_rollouts"](),
+            "run": folder / "run",
+            "eval_dataset": tiny.questions().select(range(8)),
+        },
         per_device_eval_batch_size=8 // size,
-        per_device_train_batch_size=12 // size, gradient_accumulation_steps=2, optim="sgd", learning_rate=0.5, max_steps=4,
+        per_device_train_batch_size=12 // size,
+        gradient_accumulation_steps=2, optim="sgd", learning_rate=0.5, max_steps=4,
     )
     tiny.train(trainer)
     held_out = trainer.evaluate()
     if trainer.accelerator.is_main_process:
-        weights = [float(one) for part in trainer.accelerator.unwrap_model(trainer.model).parameters() for one in part.detach().flatten()]
+        parameters = trainer.accelerator.unwrap_model(trainer.model).parameters()
+        weights = [float(weight) for parameter in parameters for weight in parameter.detach().flatten()]
         log = [row for row in trainer.state.log_history if "reward" in row]
         told = {"weights": weights, "state": trainer.objective.state(), "log": log, "eval": held_out}
         (folder / "told.json").write_text(json.dumps(told))
@@ -68,7 +74,10 @@ ceiling = 1.01
 
 
 def launch(folder: Path, size: int) -> dict[str, Any]:
-    """Run the script on as many processes, as a launcher would; 12 completions a step, so that groups of 4 straddle two processes."""
+    """Run the script on as many processes, as a launcher would.
+
+    12 completions a step, so that groups of 4 straddle two processes.
+    """
     folder.mkdir()
     (folder.parent / "chain.toml").write_text(CHAIN)
     script = folder.parent / "train.py"

@@ -88,7 +88,7 @@ def test_gradients_come_back_to_their_rows() -> None:
 
 @pytest.mark.parametrize(("parts", "processes"), [(0, 1), (-3, 1), (2, 2)])
 def test_what_cannot_be_used_is_refused(parts: int, processes: int) -> None:
-    with pytest.raises(SettingsError, match="parts"):
+    with pytest.raises(SettingsError, match="length_buckets"):
         check_length_buckets(parts, processes)
 
 
@@ -112,7 +112,7 @@ def weights(trainer: Any) -> torch.Tensor:
 def test_in_parts_it_trains_the_same(tiny: Any, settings: dict[str, Any]) -> None:
     whole, parts = (
         tiny.trainer("whole", DAPO, **settings),
-        tiny.trainer("parts", DAPO, options={"parts": 3}, **settings),
+        tiny.trainer("parts", DAPO, options={"length_buckets": 3}, **settings),
     )
     reference, log = tiny.train(whole), tiny.train(parts)
     for name in ("loss", "grad_norm", "entropy", "reward"):
@@ -174,7 +174,10 @@ def test_gradient_accumulation_changes_nothing(tiny: Any, told: Callable[..., An
 
 
 def test_several_updates_a_generation_are_averaged_over_their_own_tokens(tiny: Any, told: Callable[..., Any]) -> None:
-    """TRL divides each of them by its share of the whole generation's tokens, which is another number when lengths differ."""
+    """TRL divides each of them by its share of the whole generation's tokens.
+
+    Which is another number when lengths differ.
+    """
     settings = {"steps_per_generation": 2, "optim": "sgd", "learning_rate": 0.5, "max_steps": 1}
     trainer = tiny.trainer("ours", DAPO, options={"rollout_func": told()}, **settings)
     totals: list[tuple[float, float]] = []

@@ -21,7 +21,10 @@ def nested(rows: list[Tensor]) -> Tensor:
 
 
 def generation(count: int = 8, seed: int = 0) -> TensorDict:
-    """Make rollouts with prompts and responses of different lengths; old log-probs off by some noise, tool output inside some responses."""
+    """Make rollouts with prompts and responses of different lengths.
+
+    Old log-probs off by some noise, tool output inside some responses.
+    """
     draw = torch.Generator().manual_seed(seed)
     lengths = [
         (int(torch.randint(1, 4, (1,), generator=draw)), int(torch.randint(2, 7, (1,), generator=draw)))

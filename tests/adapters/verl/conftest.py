@@ -1,4 +1,7 @@
-"""What the verl tests share: the bigram, and a run of it on two real gloo processes beside a run of the bare Objective."""
+"""What the verl tests share: the bigram.
+
+And a run of it on two real gloo processes beside a run of the bare Objective.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,10 @@ def bare(bigram: Any) -> Callable[[Chain], dict[str, Any]]:
 
 @pytest.fixture
 def trains_alike(ranks: Ranks, bare: Callable[[Chain], dict[str, Any]]) -> Ranks:
-    """Hold two ranks of verl to the bare Objective: gradients, parameters, losses, metrics and states, over two restarts."""
+    """Hold two ranks of verl to the bare Objective:
+
+    gradients, parameters, losses, metrics and states, over two restarts.
+    """
 
     def check(how: str, chains: Sequence[Chain]) -> list[tuple[dict[str, Any], ...]]:
         everyone = ranks(how, chains)

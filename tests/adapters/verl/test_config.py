@@ -1,4 +1,7 @@
-"""verl's configuration in every form it comes in, translated: what is set, what is verl's default, what is not known."""
+"""verl's configuration in every form it comes in, translated:
+
+what is set, what is verl's default, what is not known.
+"""
 
 from __future__ import annotations
 

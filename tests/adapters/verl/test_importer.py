@@ -69,7 +69,8 @@ def test_a_row_that_breaks_off_gives_what_stands_before_the_break(tmp_path: Path
 
 
 def test_file_log(tmp_path: Path) -> None:
-    text = '\ufeff{"step":1,"data":{"actor/entropy":0.5,"actor/grad_norm":null,"val-core/x":1}}\r\n\n{"step":2,"data":{"note":"x","a":NaN}}\n'
+    opening = '\ufeff{"step":1,"data":{"actor/entropy":0.5,"actor/grad_norm":null,"val-core/x":1}}'
+    text = opening + '\r\n\n{"step":2,"data":{"note":"x","a":NaN}}\n'
     first, held_out, second, remark = read_log(tmp_path, text)
     assert isinstance(first, MetricRow)
     assert math.isnan(first.values["actor/grad_norm"]), "orjson writes NaN as null"

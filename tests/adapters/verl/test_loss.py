@@ -1,4 +1,7 @@
-"""The loss stage as verl's policy loss: verl's own worker loss with a chain equals the bare Objective and verl's vanilla loss."""
+"""The loss stage as verl's policy loss:
+
+verl's own worker loss with a chain equals the bare Objective and verl's vanilla loss.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def test_building_it_registers_the_loss_even_if_the_plugin_did_not_load(monkeypa
 
 @pytest.mark.parametrize("text", ["", "thermostatt", "/nowhere/chain.toml"])
 def test_a_chain_that_is_not_there_is_refused_when_verl_reads_its_settings(text: str) -> None:
-    with pytest.raises(SettingsError, match="no recipe, and no file") as caught:
+    with pytest.raises(SettingsError, match="not a recipe, and not a file") as caught:
         BreadthLoss(loss_mode="breadth", chain=text)
     assert "thermostat" in caught.value.remedy
 
@@ -204,7 +207,10 @@ def test_verls_own_terms_stay_beside_the_chain(bigram: Any) -> None:
 
 
 def test_a_sequence_without_tokens_is_no_response_in_the_stage_and_one_in_verl(bigram: Any) -> None:
-    """Verl divides by the size of the mini-batch, empty responses included; the stage counts responses, as the bare Objective."""
+    """Verl divides by the size of the mini-batch, empty responses included.
+
+    The stage counts responses, as the bare Objective.
+    """
     data, policy = bigram.generation(), bigram.Bigram(seed=1)
     empty = data["response_mask"].unbind()
     data["response_mask"] = bigram.nested([mask * (row != 4) for row, mask in enumerate(empty)])

@@ -1,4 +1,7 @@
-"""What is prescribed for verl works in verl: Hydra composes it over verl's own tree, our chains load, and our trainer accepts them."""
+"""What is prescribed for verl works in verl:
+
+Hydra composes it over verl's own tree, our chains load, and our trainer accepts them.
+"""
 
 from __future__ import annotations
 

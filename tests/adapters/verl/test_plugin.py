@@ -36,7 +36,7 @@ def test_importing_the_plugin_imports_neither_torch_nor_verl() -> None:
     script = """
 import sys, breadth.adapters.verl.plugin as plugin
 print([name for name in ("torch", "verl", "ray") if name in sys.modules])
-plugin.arm()
+plugin.install_hooks()
 print(len(sys.meta_path))
 """
     bare = "import sys; print(len(sys.meta_path))"
@@ -88,7 +88,7 @@ def test_a_hook_that_fails_fails_the_import_loudly_and_again(installed: Path) ->
     script = """
 import breadth.adapters.verl.plugin as plugin, sys
 for finder in sys.meta_path:
-    if isinstance(finder, plugin._Watch): finder.hook = lambda: 1 / 0
+    if isinstance(finder, plugin._ImportWatcher): finder.hook = lambda: 1 / 0
 try:
     import verl.trainer.ppo.core_algos
 except ZeroDivisionError:

@@ -1,4 +1,7 @@
-"""verl's trainers with a chain: verl's own trainer class and advantage code, with the queue between its processes kept in memory."""
+"""verl's trainers with a chain:
+
+verl's own trainer class and advantage code, with the queue between its processes kept in memory.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,10 @@ def test_what_cannot_act_is_said_at_the_start(configured: Compose, caplog: pytes
 
 
 def test_the_advantages_are_the_chains(configured: Compose, queue: Queue) -> None:
-    """The chain has the group advantage without the division, so it differs from the GRPO that verl computed before it."""
+    """The chain has the group advantage without the division.
+
+    So it differs from the GRPO that verl computed before it.
+    """
     metrics: dict[str, Any] = {}
     verls = trainer_base.PPOTrainer._compute_advantage(trained(configured, CHAIN), queue.meta(KEYS), metrics)
     grpo = {key: queue.rows[key]["advantages"][-1].item() for key in verls.keys}
@@ -145,7 +151,10 @@ def test_the_advantages_are_the_chains(configured: Compose, queue: Queue) -> Non
 def test_trainer_and_workers_together_do_what_the_bare_objective_does(
     configured: Compose, queue: Queue, bigram: Any
 ) -> None:
-    """Credit in verl's trainer, loss in verl's worker loss on two micro-batches: loss and gradient are the whole chain's."""
+    """Credit in verl's trainer, loss in verl's worker loss on two micro-batches:
+
+    loss and gradient are the whole chain's.
+    """
     data, policy = bigram.generation(6), bigram.Bigram(seed=1)
     for row, key in enumerate(KEYS[:6]):
         names = [name for name in data.keys() if name != "breadth_row"]  # noqa: SIM118  # a TensorDict is no dict

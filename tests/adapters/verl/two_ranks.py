@@ -37,7 +37,10 @@ RANKS, COUNT, MINI, RATE = 2, 8, 4, 0.5
 
 
 class BigramEngine(BaseEngine):  # type: ignore[misc]  # verl is untyped
-    """verl's FSDP engine with a bigram on the CPU in the place of a sharded model; gradients are averaged over ranks, as FSDP does."""
+    """verl's FSDP engine with a bigram on the CPU in the place of a sharded model.
+
+    Gradients are averaged over ranks, as FSDP does.
+    """
 
     forward_backward_batch = transformer_impl.FSDPEngine.forward_backward_batch
     ulysses_sequence_parallel_size = 1

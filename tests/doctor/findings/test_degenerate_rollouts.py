@@ -108,8 +108,8 @@ def test_rewarded_shortcuts_are_named_as_the_cost(make: Any) -> None:
     )
     assert found.evidence[-1].value.value == pytest.approx(0.6)  # type: ignore[union-attr]
     assert [one.action.partition(",")[0] for one in found.prescriptions[:2]] == [
-        "Take the advantage from right rollouts that loop",
-        "Read twenty of the newest rollouts with the highest reward beside their reference answers",
+        "Give no advantage to right rollouts that loop",
+        "Compare twenty of the newest rollouts with the highest reward to their reference answers",
     ]
 
 
@@ -117,7 +117,7 @@ def test_loops_are_met_with_the_mask_unless_it_is_on(make: Any) -> None:
     for masked in (True, False):
         found = FINDING.check(run(make, rows(0), rows(100), config=TrainerConfig(mask_truncated=masked)))
         assert isinstance(found, Finding)
-        assert any("cut out of the loss" in one.action for one in found.prescriptions) is not masked
+        assert any("Mask truncated completions" in one.action for one in found.prescriptions) is not masked
 
 
 def test_shorter_but_honest_work_is_no_shortcut(make: Any) -> None:

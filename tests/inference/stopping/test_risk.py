@@ -1,4 +1,4 @@
-"""The stated risk: kept on new questions of the library's kind and on real votes, at fewer samples than the Beta rule."""
+"""The stated risk: kept on new questions of the library's kind and on real votes, with fewer samples than Beta."""
 
 from __future__ import annotations
 

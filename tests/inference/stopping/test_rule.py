@@ -1,4 +1,4 @@
-"""What every stop rule must hold: the same decision in arrays and one by one, never before a vote, settings that survive."""
+"""Contract of every stop rule: equal decisions in arrays and singly, none before a vote, settings that survive."""
 
 from __future__ import annotations
 

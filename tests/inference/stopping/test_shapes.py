@@ -76,7 +76,7 @@ def test_the_published_form(library: ShapeLibrary, standing: tuple[int, int, int
 
 
 def by_counting(shapes: list[tuple[float, ...]], weights: list[float], votes: int) -> dict[tuple[int, int, int], float]:
-    """Look at every sequence of votes; leader and runner-up drawn at random among equals; the share where a largest share leads."""
+    """Enumerate all sequences of votes, equals ordered at random; return the share where a largest share leads."""
     every: dict[tuple[int, int, int], float] = defaultdict(float)
     right: dict[tuple[int, int, int], float] = defaultdict(float)
     for shape, weight in zip(shapes, weights, strict=True):

@@ -89,12 +89,12 @@ def test_bad_settings_are_refused() -> None:
         Trial(tokens=1)
 
 
-TASK_of_early_exit = Task(({"role": "user", "content": "6 * 7?"},), sampling=Sampling(max_tokens=1000))
+EARLY_EXIT_TASK = Task(({"role": "user", "content": "6 * 7?"},), sampling=Sampling(max_tokens=1000))
 Model = Callable[[Ask, int], Candidate]
 
 
 def model(turns: int, probability: Callable[[int], float] | None, *, keep_word: bool = True) -> Model:
-    """Turn so often, ten tokens each, then close the thinking and answer; trials are as sure as told by how many turns there were."""
+    """Turn a number of times, ten tokens each, then close and answer; trial confidence depends on the turns so far."""
 
     def reply(ask: Ask, number: int) -> Candidate:
         made = ask.prefix.count("Wait")
@@ -112,7 +112,7 @@ def model(turns: int, probability: Callable[[int], float] | None, *, keep_word: 
 
 
 def test_it_leaves_when_a_trial_is_sure() -> None:
-    result = drive(EarlyExit(), TASK_of_early_exit, model(8, lambda made: 0.5 if made < 3 else 0.99))
+    result = drive(EarlyExit(), EARLY_EXIT_TASK, model(8, lambda made: 0.5 if made < 3 else 0.99))
     # Three trials at 0.5; the fourth, before the fourth 'Wait', is sure: the thinking is closed before that word.
     assert (
         result.answer.text == "<think>\nstep 0. Wait,step 1. Wait,step 2. Wait,step 3. \n</think>\n\nThe answer is 42."
@@ -128,7 +128,7 @@ def test_it_leaves_when_a_trial_is_sure() -> None:
 
 
 def test_a_trial_is_made_before_the_word_and_thrown_away() -> None:
-    result = drive(EarlyExit(), TASK_of_early_exit, model(1, lambda _: 0.5))
+    result = drive(EarlyExit(), EARLY_EXIT_TASK, model(1, lambda _: 0.5))
     trial = next(ask for ask in result.requests if isinstance(ask, Ask) and ask.purpose == "trial")
     assert trial.prefix == "<think>\nstep 0. \n**Final Answer**\n\\boxed"
     assert result.answer.text == "<think>\nstep 0. Wait,done.\n</think>\n\nThe answer is 42."
@@ -136,8 +136,8 @@ def test_a_trial_is_made_before_the_word_and_thrown_away() -> None:
 
 
 def test_a_threshold_of_one_never_leaves_and_changes_nothing_of_the_reply() -> None:
-    never = drive(EarlyExit(threshold=1.0), TASK_of_early_exit, model(5, lambda _: 1.0)).answer
-    without = drive(EarlyExit(trials=0), TASK_of_early_exit, model(5, lambda _: 1.0)).answer
+    never = drive(EarlyExit(threshold=1.0), EARLY_EXIT_TASK, model(5, lambda _: 1.0)).answer
+    without = drive(EarlyExit(trials=0), EARLY_EXIT_TASK, model(5, lambda _: 1.0)).answer
     assert never.text == without.text
     assert (never.figures["trials"], without.figures["trials"]) == (5, 0)
 
@@ -150,11 +150,11 @@ def test_the_measures_decide(measure: str, exits: int) -> None:
         return replace(drawn, logprobs=sure) if ask.purpose == "trial" else drawn
 
     strategy = EarlyExit(trial=Trial(measure))  # type: ignore[arg-type]  # one of the three
-    assert drive(strategy, TASK_of_early_exit, reply).answer.figures["exited"] == exits
+    assert drive(strategy, EARLY_EXIT_TASK, reply).answer.figures["exited"] == exits
 
 
 def test_after_ten_trials_it_thinks_to_the_end() -> None:
-    result = drive(EarlyExit(), TASK_of_early_exit, model(30, lambda _: 0.5))
+    result = drive(EarlyExit(), EARLY_EXIT_TASK, model(30, lambda _: 0.5))
     assert result.answer.figures["trials"] == 10
     last = result.requests[-1]
     assert isinstance(last, Ask)
@@ -163,7 +163,7 @@ def test_after_ten_trials_it_thinks_to_the_end() -> None:
 
 
 def test_without_log_probs_it_says_so_and_thinks_to_the_end() -> None:
-    answer = drive(EarlyExit(), TASK_of_early_exit, model(5, None)).answer
+    answer = drive(EarlyExit(), EARLY_EXIT_TASK, model(5, None)).answer
     assert answer.figures["trials"] == 1
     assert "without log-probs" in answer.notes[0]
     assert answer.key == "42"
@@ -171,13 +171,13 @@ def test_without_log_probs_it_says_so_and_thinks_to_the_end() -> None:
 
 
 def test_a_sampler_that_leaves_the_word_out_has_it_put_back() -> None:
-    result = drive(EarlyExit(), TASK_of_early_exit, model(2, lambda _: 0.5, keep_word=False))
+    result = drive(EarlyExit(), EARLY_EXIT_TASK, model(2, lambda _: 0.5, keep_word=False))
     assert result.answer.text == "<think>\nstep 0. Waitstep 1. Waitdone.\n</think>\n\nThe answer is 42."
 
 
 def test_near_the_limit_it_is_closed_without_a_trial() -> None:
     # 90 % of 150 tokens is 135; with 90 of them written, 50 or fewer are left.
-    task = replace(TASK_of_early_exit, sampling=Sampling(max_tokens=150))
+    task = replace(EARLY_EXIT_TASK, sampling=Sampling(max_tokens=150))
     result = drive(EarlyExit(), task, model(12, lambda _: 0.5))
     assert result.answer.figures["trials"] == 8
     assert result.answer.text.endswith("step 7. Wait,step 8. \n</think>\n\nThe answer is 42.")
@@ -191,55 +191,55 @@ def test_near_the_limit_it_is_closed_without_a_trial() -> None:
 
 def test_a_short_completion_is_tried_in_its_first_half() -> None:
     # 90 % of 60 is 54: tried at 10 and 20 tokens, closed at 30, beyond its half.
-    task = replace(TASK_of_early_exit, sampling=Sampling(max_tokens=60))
+    task = replace(EARLY_EXIT_TASK, sampling=Sampling(max_tokens=60))
     assert drive(EarlyExit(), task, model(12, lambda _: 0.5)).answer.figures["trials"] == 2
 
 
 def test_thinking_cut_at_the_limit_is_closed_but_a_cut_answer_goes_on() -> None:
     cut = [Candidate("on and on", tokens=900, finish="length"), Candidate("The answer is 7.", "7", "7", tokens=5)]
-    assert drive(EarlyExit(), TASK_of_early_exit, cut).answer.text == "<think>\non and on\n</think>\n\nThe answer is 7."
+    assert drive(EarlyExit(), EARLY_EXIT_TASK, cut).answer.text == "<think>\non and on\n</think>\n\nThe answer is 7."
     late = [Candidate("so\n</think>\nThe ans", tokens=900, finish="length"), Candidate("wer is 7.", "7", "7", tokens=5)]
     apart = [
         Candidate("The ans", reasoning="so", tokens=900, finish="length"),
         Candidate("wer is 7.", "7", "7", tokens=5),
     ]
-    assert drive(EarlyExit(), TASK_of_early_exit, apart).answer.text == "<think>\nso\n</think>\n\nThe answer is 7."
-    assert drive(EarlyExit(), TASK_of_early_exit, late).answer.text == "<think>\nso\n</think>\nThe answer is 7."
+    assert drive(EarlyExit(), EARLY_EXIT_TASK, apart).answer.text == "<think>\nso\n</think>\n\nThe answer is 7."
+    assert drive(EarlyExit(), EARLY_EXIT_TASK, late).answer.text == "<think>\nso\n</think>\nThe answer is 7."
 
 
 def test_a_model_that_stops_in_its_thinking_is_made_to_answer() -> None:
     replies = [Candidate("so \\boxed{5}?", "5", "5", tokens=9), Candidate("The answer is 7.", "7", "7", tokens=5)]
-    answer = drive(EarlyExit(), TASK_of_early_exit, replies).answer
+    answer = drive(EarlyExit(), EARLY_EXIT_TASK, replies).answer
     assert answer.text == "<think>\nso \\boxed{5}?\n</think>\n\nThe answer is 7."
     assert (answer.key, answer.stopped) == ("7", "answered")
     apart = [Candidate("", reasoning="so 5?", tokens=9), Candidate("The answer is 7.", "7", "7", tokens=5)]
-    assert drive(EarlyExit(), TASK_of_early_exit, apart).answer.text == "<think>\nso 5?\n</think>\n\nThe answer is 7."
+    assert drive(EarlyExit(), EARLY_EXIT_TASK, apart).answer.text == "<think>\nso 5?\n</think>\n\nThe answer is 7."
 
 
 def test_a_plain_model_that_stops_has_replied() -> None:
     answer = drive(
-        EarlyExit(thinking=UNMARKED_THINKING), TASK_of_early_exit, [Candidate("The answer is 7.", "7", "7", tokens=9)]
+        EarlyExit(thinking=UNMARKED_THINKING), EARLY_EXIT_TASK, [Candidate("The answer is 7.", "7", "7", tokens=9)]
     ).answer
     assert (answer.key, answer.stopped) == ("7", "answered")
 
 
 def test_a_model_that_closes_its_thinking_at_once_has_replied() -> None:
-    result = drive(EarlyExit(), TASK_of_early_exit, [Candidate("\n</think>\n\nThe answer is 7.", "7", "7", tokens=9)])
+    result = drive(EarlyExit(), EARLY_EXIT_TASK, [Candidate("\n</think>\n\nThe answer is 7.", "7", "7", tokens=9)])
     assert (result.answer.key, len(result.requests)) == ("7", 1)
 
 
 def test_a_filtered_or_tool_calling_piece_is_a_reply() -> None:
     for finish in ("content_filter", "tool_calls"):
-        result = drive(EarlyExit(), TASK_of_early_exit, [Candidate("no", finish=finish, tokens=3)])
+        result = drive(EarlyExit(), EARLY_EXIT_TASK, [Candidate("no", finish=finish, tokens=3)])
         assert (result.answer.stopped, len(result.requests)) == ("answered", 1)
 
 
 def test_when_nothing_comes_nothing_more_is_asked_for() -> None:
-    assert len(drive(EarlyExit(), TASK_of_early_exit, []).requests) == 1
+    assert len(drive(EarlyExit(), EARLY_EXIT_TASK, []).requests) == 1
 
 
 def test_only_the_answer_counts_as_a_draw_of_the_task() -> None:
-    result = drive(EarlyExit(), TASK_of_early_exit, model(8, lambda made: 0.5 if made < 3 else 0.99))
+    result = drive(EarlyExit(), EARLY_EXIT_TASK, model(8, lambda made: 0.5 if made < 3 else 0.99))
     assert [candidate.independent for candidate in result.answer.candidates] == [False] * 8 + [True]
 
 
@@ -255,14 +255,14 @@ def test_a_plain_model_leaves_to_a_final_answer() -> None:
         Candidate("{42}", tokens=3, logprobs=np.zeros(3, dtype=np.float32)),
         Candidate(" 42", "42", "42", tokens=2),
     ]
-    answer = drive(EarlyExit(turns=("\n\n",), thinking=UNMARKED_THINKING), TASK_of_early_exit, replies).answer
+    answer = drive(EarlyExit(turns=("\n\n",), thinking=UNMARKED_THINKING), EARLY_EXIT_TASK, replies).answer
     assert answer.text == "One.\nFinal Answer: 42"
     assert answer.key == "42"
 
 
 @pytest.mark.parametrize("budget", range(1, 9))
 def test_a_budget_that_dies_between_trials(budget: int) -> None:
-    result = drive(EarlyExit(), TASK_of_early_exit, model(8, lambda made: 0.5 if made < 3 else 0.99), budget=budget)
+    result = drive(EarlyExit(), EARLY_EXIT_TASK, model(8, lambda made: 0.5 if made < 3 else 0.99), budget=budget)
     assert len(result.answer.candidates) == budget
     assert result.answer.chosen is not None
     assert result.answer.stopped == "budget"

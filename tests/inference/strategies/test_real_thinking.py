@@ -1,4 +1,4 @@
-"""Strategies that continue a reply, on the real llama.cpp server: a model that marks no thinking, and one whose template does."""
+"""Strategies that continue a reply, on a real llama.cpp server: models with and without marked thinking."""
 
 from __future__ import annotations
 

@@ -97,9 +97,7 @@ def test_narrowing(demo_results: DemoResults) -> None:
     # pass@1 of sixteen problems from 4 to 8, pass@8 from 16 to 8, entropy from 1.0 to 0.4.
     found = conclude_plain_training(demo_results)
     assert found.severity is Severity.WARNING
-    assert (
-        found.headline == "Plain GRPO traded breadth for pass@1: entropy fell to 40% of the base's, and pass@8 fell."
-    )
+    assert found.headline == "Plain GRPO traded breadth for pass@1: entropy fell to 40% of the base's, and pass@8 fell."
     assert [fact.value.value for fact in found.numbers[:2]] == [0.25, -0.5]  # type: ignore[union-attr]  # both are intervals
     same = conclude_plain_training(replace(demo_results, plain=demo_results.base))
     assert same.severity is Severity.NOTE

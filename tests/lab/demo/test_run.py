@@ -85,7 +85,7 @@ def _check_that_it_is_kept(tiny_plan: DemoPlan, found: DemoResults, folder: Path
 
 def test_a_folder_of_other_things_is_left_alone(tiny_plan: DemoPlan, memorised_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(BrokenFileError, match="holds other things"):
+    with pytest.raises(BrokenFileError, match="holds other files"):
         run_demo(tiny_plan, tmp_path, memorised_folder, nothing)
 
 

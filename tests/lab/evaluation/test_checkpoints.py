@@ -239,7 +239,7 @@ def test_a_row_a_course() -> None:
         "pass@1",
         "vote for 192 tokens",
         "pass@16",
-        "tokens of a reply",
+        "tokens per reply",
     ]
     ((name, *cells),) = table.rows
     assert name == "one"

@@ -42,7 +42,10 @@ FOUND = [
 def test_the_best_rate_and_number_of_steps_by_hand() -> None:
     verdict, table, *_ = EXPERIMENT.page(FOUND, ExperimentSetup(2)).sections
     assert isinstance(verdict, Verdict)
-    assert verdict.headline == "Plain GRPO scores best on its own training problems at a learning rate of 0.2 after 20 steps."
+    assert (
+        verdict.headline
+        == "Plain GRPO scores best on its own training problems at a learning rate of 0.2 after 20 steps."
+    )
     assert verdict.body == "The best lies inside what was tried."
     assert isinstance(table, Table)
     assert [column.name for column in table.columns] == ["steps", "rate 0.1", "rate 0.2", "rate 0.4"]

@@ -208,7 +208,8 @@ def test_a_sign_shows_inside_its_range() -> None:
     sign = Symptom("zero_variance", minimum=0.5, maximum=0.75)
     assert [sign.is_present({"zero_variance": value}) for value in (0.4, 0.5, 0.75, 0.8)] == [False, True, True, False]
     assert (
-        sign.describe_missing({"zero_variance": 0.4}) == "no: zero_variance is 0.4, expected 0.5 or more and 0.75 or less"
+        sign.describe_missing({"zero_variance": 0.4})
+        == "no: zero_variance is 0.4, expected 0.5 or more and 0.75 or less"
     )
 
 

@@ -178,7 +178,7 @@ def test_the_rate_rises_and_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match=f"Lessons got {next(iter(wrong))} = "):
+    with pytest.raises(SettingsError, match=f"PretrainingPlan got {next(iter(wrong))} = "):
         PretrainingPlan(**wrong)
 
 

@@ -167,7 +167,7 @@ def test_a_teacher_of_another_version_is_refused_by_name(reasoner: Reasoner, fol
 def test_what_is_there_is_not_overwritten(reasoner: Reasoner, tmp_path: Path) -> None:
     for there in (tmp_path / "folder", tmp_path / "file"):
         there.mkdir() if there.name == "folder" else there.write_text("mine")
-        with pytest.raises(WriteError, match="is there already"):
+        with pytest.raises(WriteError, match="exists already"):
             save_reasoner(reasoner, there)
     assert list((tmp_path / "folder").iterdir()) == []
     assert (tmp_path / "file").read_text() == "mine"

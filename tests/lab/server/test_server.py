@@ -351,7 +351,7 @@ def test_it_says_what_it_is_and_does_not_claim_to_be_another(tiny: Reasoner) -> 
     ],
 )
 def test_what_is_wrong_is_said_in_openais_shape(tiny: Reasoner, path: str, data: bytes, status: int, code: str) -> None:
-    got_status, body = posted(tiny, path, data, body=1500)
+    got_status, body = posted(tiny, path, data, max_body_bytes=1500)
     assert got_status == status
     assert body["error"]["code"] == code
     assert set(body["error"]) == {"message", "type", "param", "code"}
@@ -403,7 +403,7 @@ def test_one_too_many_is_told_when_to_come_back(tiny: Reasoner) -> None:
         async with session.post(CHAT_PATH, json=ASKED_PAGES | {"n": 2, "max_tokens": 1}) as later:
             return [full.status, fits.status, later.status], full.headers.get("Retry-After")
 
-    assert talk(tiny, exchange, most=4) == ([429, 200, 200], "1")
+    assert talk(tiny, exchange, max_in_flight=4) == ([429, 200, 200], "1")
 
 
 def test_about_to_end_it_takes_nothing_new(tiny: Reasoner) -> None:

@@ -97,7 +97,7 @@ def test_unpacked_once_and_the_same_again(base: Path, policy: SmolLM2Policy, tmp
 
 
 def test_nothing_is_written_over(policy: SmolLM2Policy, tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="there already"):
+    with pytest.raises(WriteError, match="exists already"):
         save_policy(policy, tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_the_same_seed_draws_the_same(policy: SmolLM2Policy, drawn: list[list[Su
 
 
 def test_more_prompts_than_fit_at_once(policy: SmolLM2Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "ROWS", 4)
+    monkeypatch.setattr("breadth.lab.smollm2.policy.MAX_ROWS", 4)
     found = sample_replies(policy, [one.prompt for one in list_held_out_sums(3)], 4, 12, seed=0)
     assert [len(row) for row in found] == [4, 4, 4]
     for problem, row in zip(list_held_out_sums(3), found, strict=True):
@@ -195,7 +195,7 @@ def test_the_reward_by_hand(policy: SmolLM2Policy) -> None:
 def test_an_interrupted_run_goes_on_to_the_same_weights(
     plan: SmolLM2Plan, base: Path, policy: SmolLM2Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "SAVED_EVERY", 1)
+    monkeypatch.setattr("breadth.lab.smollm2.policy.SMOLLM2_CHECKPOINT_STEPS", 1)
     steps: list[int] = []
     whole = train_smollm2(plan, "protected", tmp_path / "whole", base, steps.append)
     assert steps == [1, 2]

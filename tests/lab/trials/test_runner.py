@@ -74,9 +74,9 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 import sys
 from pathlib import Path
-from breadth.lab.trials.experiment import Trial
+from breadth.lab.trials.experiment import ExperimentTrial
 from breadth.lab.trials.runner import run_trials
-trials = [Trial(f"count-{n}", "works_of_test:count", {"steps": 80}) for n in range(2)]
+trials = [ExperimentTrial(f"count-{n}", "works_of_test:count", {"steps": 80}) for n in range(2)]
 try:
     run_trials(trials, Path(sys.argv[1]), None, 2)
 except KeyboardInterrupt:

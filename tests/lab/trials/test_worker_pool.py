@@ -78,5 +78,5 @@ def test_an_error_is_raised_here_with_where_it_was(chores: Any) -> None:
 def test_a_death_is_said(chores: Any) -> None:
     with WorkerPool(1) as workers, pytest.raises(BreadthError, match="exit status -9") as caught:
         workers.run([WorkerCall(chores.die, ())], nothing)
-    assert "goes on from there" in caught.value.remedy
+    assert "it resumes" in caught.value.remedy
     assert multiprocessing.active_children() == []

@@ -171,7 +171,7 @@ def test_a_text_to_continue_with_log_probs_of_the_older_form() -> None:
 
 def test_the_plain_dialect_refuses_a_beginning_in_a_chat() -> None:
     async def use(server: FakeServer, sampler: OpenAISampler) -> None:
-        with pytest.raises(StrategyError, match="beginning"):
+        with pytest.raises(StrategyError, match="prefix"):
             await sampler.sample(SampleRequest(CHAT, prefix="It is"), Meter())
 
     run(Reply.from_text("4"), use)

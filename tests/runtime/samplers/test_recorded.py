@@ -56,7 +56,7 @@ def test_what_was_never_drawn_is_refused() -> None:
         sampler = RecordedSampler([(CHAT, drawn(3))])
         for draw, said in (
             (SampleRequest("other"), "No completion of this prompt"),
-            (SampleRequest(CHAT, prefix="It is"), "beginning"),
+            (SampleRequest(CHAT, prefix="It is"), "given prefix"),
         ):
             with pytest.raises(ServerError, match=said):
                 await sampler.sample(draw, Meter())

@@ -93,7 +93,7 @@ VLLM_TOO_LONG = (
             True,
             "nothing left",
         ),
-        (429, b'{"error": {"message": "Rate limit reached"}}', False, "draw less"),
+        (429, b'{"error": {"message": "Rate limit reached"}}', False, "sample less"),
         (408, b"", False, "try again"),
         (500, b"", False, "log"),
         (503, b'{"error": {"message": "Loading model"}}', False, "log"),

@@ -18,7 +18,8 @@ from breadth.training.credit.planning_credit import PlanningCredit
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
 
-WORKED = """Janet's ducks lay 16 eggs per day. She eats 3 for breakfast and bakes muffins with 4, so 3 + 4 = 7 eggs are used.
+WORKED = """\
+Janet's ducks lay 16 eggs per day. She eats 3 for breakfast and bakes muffins with 4, so 3 + 4 = 7 eggs are used.
 That leaves 16 - 7 = 9 eggs. She sells each of them for $2, so she earns 9 * 2 = 18 dollars every day at the market.
 The question asks for the money of a day, which we now know.
 The answer is \\boxed{18}."""

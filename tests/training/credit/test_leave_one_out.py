@@ -60,7 +60,7 @@ def test_it_is_the_centred_reward_times_n_over_n_minus_1() -> None:
 
 
 def test_it_is_unbiased_by_enumeration() -> None:
-    """Over all outcomes of three tries with success rate p, the mean of A times the score is d p / d logit = p (1 - p)."""
+    """Over all outcomes of three tries, the mean of A times the score is d p / d logit = p (1 - p)."""
     p, n = 0.3, 3
     total = 0.0
     for rewards in itertools.product([0.0, 1.0], repeat=n):

@@ -34,7 +34,10 @@ def _group(n: int, c: int) -> list[float]:
 
 
 def _moments(mechanism: PassAtK, n: int, p: float) -> tuple[float, float]:
-    """Return mean and variance of the estimate: the group's mean of A times d log pi / d logit, over all outcomes of n tries."""
+    """Return mean and variance of the estimate:
+
+    the group's mean of A times d log pi / d logit, over all outcomes of n tries.
+    """
     first = second = 0.0
     for c in range(n + 1):
         chance = math.comb(n, c) * p**c * (1 - p) ** (n - c)

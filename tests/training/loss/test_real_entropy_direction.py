@@ -1,4 +1,7 @@
-"""On a bandit with several right answers, by exact expected gradients: each mechanism moves the entropy as its docstring says."""
+"""On a bandit with several right answers, by exact expected gradients:
+
+each mechanism moves the entropy as its docstring says.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ RIGHT = (1.0, 1.0, 1.0, 0.0, 0.0, 0.0)
 
 
 def expected_batch(logits: torch.Tensor) -> Batch:
-    """Return one token per arm, weighted by its chance: the token mean of the losses is the expectation over the policy."""
+    """Return one token per arm, weighted by its chance:
+
+    the token mean of the losses is the expectation over the policy.
+    """
     arms = len(logits)
     logprobs, entropy = entropy_and_logprobs(logits.expand(arms, 1, arms), torch.arange(arms)[:, None])
     chance, right = logits.detach().softmax(-1), torch.tensor(RIGHT, dtype=logits.dtype)
@@ -103,7 +109,10 @@ def test_the_controller_lowers_entropy_too() -> None:
 
 
 def test_a_single_step_of_repo_agrees_with_the_covariance() -> None:
-    """Rare right tokens get more and rare wrong ones less blame: the covariance of log-prob and step falls, so entropy is higher."""
+    """Rare right tokens get more and rare wrong ones less blame:
+
+    the covariance of log-prob and step falls, so entropy is higher.
+    """
     plain, scaled = entropies(Chain((ClippedPolicy(),)), steps=2), entropies(Chain((Repo(), ClippedPolicy())), steps=2)
     assert scaled[1] > plain[1]
 

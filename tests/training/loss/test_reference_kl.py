@@ -28,7 +28,10 @@ def policies() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def expected(estimator: Estimator) -> tuple[float, torch.Tensor]:
-    """Return the mean of the term and of its gradient over every token of the vocabulary, each as likely as the policy makes it."""
+    """Return the mean of the term and of its gradient over every token of the vocabulary.
+
+    Each as likely as the policy makes it.
+    """
     logits, now, reference = policies()
     batch = Batch(
         now[:, None], torch.zeros(4), torch.ones(4, 1, dtype=torch.bool), reference_logprobs=reference[:, None]

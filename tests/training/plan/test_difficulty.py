@@ -202,7 +202,7 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped() -> None:
 def test_bad_input_is_refused_or_neutral() -> None:
     mechanism = Difficulty()
     for seen in ({"a": (4, 5)}, {"a": (-1, -1)}, {"a": (4, -1)}):
-        with pytest.raises(MechanismError, match="correct rollouts of .* for 'a'"):
+        with pytest.raises(MechanismError, match=r"correct rollouts of .* for 'a'"):
             mechanism.apply(Plan(("a",), (8,), results=seen), DifficultyState(), None)
     assert mechanism.update(DifficultyState(), {}) == DifficultyState()
     assert Run(mechanism, "a").plan({"a": (0, 0)}) == "a"

@@ -22,7 +22,16 @@ from breadth.adapters.generic.layout import (
     infer_layout,
 )
 from breadth.adapters.generic.tables import NumberedRows, preview_table, read_rows
-from breadth.adapters.parse_values import MetricReader, RowReader, arrow_type, as_number, as_step, as_text, metric_rows
+from breadth.adapters.parse_values import (
+    MIN_UNIX_TIME,
+    MetricReader,
+    RowReader,
+    arrow_type,
+    as_number,
+    as_step,
+    as_text,
+    metric_rows,
+)
 from breadth.base.errors import UnknownFormatError, nearest_name
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
 from breadth.runs.writer import problem_id
@@ -190,8 +199,6 @@ def refuse_summaries(columns: Iterable[str], path: Path) -> None:
         )
 
 
-MIN_UNIX_TIME = 1e9
-"""September 2001: smaller numbers are seconds since the start of a run."""
 TRAIN_SPLITS = frozenset({"train", "training"})
 
 
@@ -329,7 +336,7 @@ class RolloutTable:
         return "train" if self._step else "eval"
 
     def _prepare(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row with step and problem filled in, without marks of its format (NaN for missing, truth as text)."""
+        """Return a row with step and problem filled in; NaN for missing and truth as text are converted."""
         ready = {name: value for name, value in row.items() if value is not None}
         for name in self._exact:
             if type(ready.get(name)) is float and math.isnan(ready[name]):

@@ -51,7 +51,7 @@ ROLLOUT_NAMES: Mapping[str, tuple[str, ...]] = {
 """Our column -> names that obviously mean it, best first."""
 OUTCOME_COLUMNS = frozenset({"completion", "answer", "correct"})
 """At least one of these makes a row a rollout."""
-PROBLEM_COLUMNS = frozenset({"problem", "prompt"})
+IDENTIFYING_COLUMNS = frozenset({"problem", "prompt"})
 """One of these says what the rollout is about."""
 MAPPABLE_NAMES = frozenset({*ROLLOUT_TYPES, *PROBLEM_SCHEMA.names, *METRIC_NAMES, "time"} - {"extra"})
 """Names a mapping may give."""
@@ -87,7 +87,7 @@ def check_mapping(mapping: Mapping[str, str]) -> None:
 
 def content_of_mapping(mapping: Mapping[str, str]) -> Content:
     """Return what a mapping describes: a grade, a text or a problem makes it rollouts."""
-    return "rollouts" if not (OUTCOME_COLUMNS | PROBLEM_COLUMNS).isdisjoint(mapping) else "metrics"
+    return "rollouts" if not (OUTCOME_COLUMNS | IDENTIFYING_COLUMNS).isdisjoint(mapping) else "metrics"
 
 
 def choose_layout(columns: Collection[str], mapping: Mapping[str, str], content: str) -> Layout:
@@ -97,7 +97,7 @@ def choose_layout(columns: Collection[str], mapping: Mapping[str, str], content:
             problem = f"The mapping says {ours}={theirs}, but the file has no column '{theirs}'."
             raise SettingsError(problem, suggestion(theirs, columns, "columns of the file"))
     layout = rollout_layout(columns, mapping) if content == "rollouts" else metric_layout(columns, mapping)
-    if content == "rollouts" and PROBLEM_COLUMNS.isdisjoint(layout.columns.values()):
+    if content == "rollouts" and IDENTIFYING_COLUMNS.isdisjoint(layout.columns.values()):
         raise SettingsError(
             "These rows are rollouts, but nothing says which problem each is about.",
             "Add problem=COLUMN (an id) or prompt=COLUMN (the text).",
@@ -109,7 +109,7 @@ def infer_layout(columns: Mapping[str, bool]) -> Layout | None:
     """Return the layout of a table by its columns' names alone (column -> whether it holds numbers), or None."""
     rollouts = rollout_layout(columns, {})
     found = set(rollouts.columns.values())
-    if found & PROBLEM_COLUMNS and found & OUTCOME_COLUMNS:
+    if found & IDENTIFYING_COLUMNS and found & OUTCOME_COLUMNS:
         return rollouts
     metrics = metric_layout(columns, {})
     numbers = [

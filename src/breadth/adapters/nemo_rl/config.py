@@ -14,7 +14,7 @@ from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 
 CAP, CONTEXT = "policy.generation.max_new_tokens", "policy.max_total_sequence_length"
-FIELDS: Mapping[str, str] = {
+NEMO_RL_FIELDS: Mapping[str, str] = {
     "group": "grpo.num_generations_per_prompt",
     "prompts": "grpo.num_prompts_per_step",
     "micro_batch": "policy.train_micro_batch_size",
@@ -37,7 +37,13 @@ FIELDS: Mapping[str, str] = {
     "engine": "policy.generation.backend",
 }
 """Field of `TrainerConfig` -> NeMo-RL's setting."""
-DIRECT_FIELDS = frozenset(FIELDS) - {"kl_given", "estimator", "length_penalty", "engine", "max_completion_length"}
+DIRECT_FIELDS = frozenset(NEMO_RL_FIELDS) - {
+    "kl_given",
+    "estimator",
+    "length_penalty",
+    "engine",
+    "max_completion_length",
+}
 """Fields whose value is that of the setting."""
 
 
@@ -68,38 +74,42 @@ class NemoRlSettings:
         shaped = read.switch("grpo.reward_shaping.enabled")
         packed = read.switch("policy.sequence_packing.enabled") or read.switch("policy.dynamic_batching.enabled")
         return TrainerConfig(
-            group=read.whole(FIELDS["group"]),
-            prompts=read.whole(FIELDS["prompts"]),
+            group=read.whole(NEMO_RL_FIELDS["group"]),
+            prompts=read.whole(NEMO_RL_FIELDS["prompts"]),
             updates=updates_per_generation(read),
-            micro_batch=None if packed else read.whole(FIELDS["micro_batch"]),
-            learning_rate=read.number(FIELDS["learning_rate"]),
-            estimator=read.text(FIELDS["estimator"]),
-            clip_low=read.number(FIELDS["clip_low"]),
-            clip_high=read.number(FIELDS["clip_high"]),
+            micro_batch=None if packed else read.whole(NEMO_RL_FIELDS["micro_batch"]),
+            learning_rate=read.number(NEMO_RL_FIELDS["learning_rate"]),
+            estimator=read.text(NEMO_RL_FIELDS["estimator"]),
+            clip_low=read.number(NEMO_RL_FIELDS["clip_low"]),
+            clip_high=read.number(NEMO_RL_FIELDS["clip_high"]),
             clips=(
                 None
                 if read.switch("loss_fn.disable_ppo_ratio") is None
                 else not read.switch("loss_fn.disable_ppo_ratio")
             ),
-            dual_clip=read.number(FIELDS["dual_clip"]),
-            sequence_ratio=read.switch(FIELDS["sequence_ratio"]),
-            kl=read.number(FIELDS["kl"]),
-            kl_given=read.number(FIELDS["kl_given"]),
+            dual_clip=read.number(NEMO_RL_FIELDS["dual_clip"]),
+            sequence_ratio=read.switch(NEMO_RL_FIELDS["sequence_ratio"]),
+            kl=read.number(NEMO_RL_FIELDS["kl"]),
+            kl_given=read.number(NEMO_RL_FIELDS["kl_given"]),
             loss="cispo" if read.switch("loss_fn.use_cispo") else None,
             covariance="",
-            temperature=read.number(FIELDS["temperature"]),
-            top_p=read.number(FIELDS["top_p"]),
-            top_k=0 if FIELDS["top_k"] in own and own[FIELDS["top_k"]] is None else read.whole(FIELDS["top_k"]),
+            temperature=read.number(NEMO_RL_FIELDS["temperature"]),
+            top_p=read.number(NEMO_RL_FIELDS["top_p"]),
+            top_k=0
+            if NEMO_RL_FIELDS["top_k"] in own and own[NEMO_RL_FIELDS["top_k"]] is None
+            else read.whole(NEMO_RL_FIELDS["top_k"]),
             max_completion_length=read.whole(CAP),
             context=read.whole(CONTEXT),
-            mask_truncated=read.switch(FIELDS["mask_truncated"]),
+            mask_truncated=read.switch(NEMO_RL_FIELDS["mask_truncated"]),
             length_penalty=shaped,
-            dynamic_sampling=read.switch(FIELDS["dynamic_sampling"]),
+            dynamic_sampling=read.switch(NEMO_RL_FIELDS["dynamic_sampling"]),
             shaped_reward=True if shaped else None,
-            correct_mismatch=read.switch(FIELDS["correct_mismatch"]),
-            engine=read.text(FIELDS["engine"]),
+            correct_mismatch=read.switch(NEMO_RL_FIELDS["correct_mismatch"]),
+            engine=read.text(NEMO_RL_FIELDS["engine"]),
             logs_rollouts=True,
-            user_settings={field: render_setting(name, own[name]) for field, name in FIELDS.items() if name in own},
+            user_settings={
+                field: render_setting(name, own[name]) for field, name in NEMO_RL_FIELDS.items() if name in own
+            },
         )
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
@@ -109,7 +119,7 @@ class NemoRlSettings:
 
 def updates_per_generation(read: Settings) -> float | None:
     """Return optimizer steps per generation; None for asynchronous rollouts, which lag by more than updates."""
-    prompts, group = read.number(FIELDS["prompts"]), read.number(FIELDS["group"])
+    prompts, group = read.number(NEMO_RL_FIELDS["prompts"]), read.number(NEMO_RL_FIELDS["group"])
     batch = read.number("policy.train_global_batch_size")
     if not prompts or not group or not batch or read.switch("grpo.async_grpo.enabled"):
         return None
@@ -125,7 +135,7 @@ def render_overrides(change: Change, config: TrainerConfig) -> tuple[str, ...]:
     if change.setting == "max_completion_length":
         return (f"{CAP}={change.value}", f"{CONTEXT}={change.value + (config.max_prompt_length or 0)}")
     value = f"{change.value:g}" if isinstance(change.value, float) else str(change.value)
-    return (f"{FIELDS[change.setting]}={value}",) if change.setting in DIRECT_FIELDS else ()
+    return (f"{NEMO_RL_FIELDS[change.setting]}={value}",) if change.setting in DIRECT_FIELDS else ()
 
 
 SETTINGS = NemoRlSettings()

@@ -58,7 +58,7 @@ DEFAULTS: Mapping[str, Any] = {
     "algo.advantage.is_correction_enable": False,
 }
 """Of OpenRLHF 0.11, read from its source; the same before."""
-FIELDS: Mapping[str, str] = {
+OPENRLHF_FIELDS: Mapping[str, str] = {
     "group": "rollout.n_samples_per_prompt",
     "prompts": "rollout.batch_size",
     "micro_batch": "train.micro_batch_size",
@@ -83,7 +83,7 @@ FIELDS: Mapping[str, str] = {
 SWITCH_FLAGS = frozenset({"dynamic_sampling", "correct_mismatch"})
 """Fields that are flags without a value."""
 DIRECT_FLAGS = (
-    frozenset(FIELDS)
+    frozenset(OPENRLHF_FIELDS)
     - SWITCH_FLAGS
     - {"clip_low", "clip_high", "kl_given", "estimator", "sequence_ratio", "length_penalty"}
 )
@@ -112,7 +112,7 @@ class OpenRlhfSettings:
         """Translate the flags, older ones by their present names."""
         names = {OLDER_FLAGS.get(name, name): name for name in config}
         own = {name: config[spelling] for name, spelling in names.items()}
-        read = Settings(own, DEFAULTS if any(name in own for name in FIELDS.values()) else {})
+        read = Settings(own, DEFAULTS if any(name in own for name in OPENRLHF_FIELDS.values()) else {})
         low, high = clip_range(read)
         loss = read.text("actor.policy_loss_type")
         return TrainerConfig(
@@ -145,7 +145,9 @@ class OpenRlhfSettings:
             engine="vllm",
             logs_rollouts=False,
             unused=tuple(unused_settings(read)),
-            user_settings={field: render_flag(names[name], own[name]) for field, name in FIELDS.items() if name in own},
+            user_settings={
+                field: render_flag(names[name], own[name]) for field, name in OPENRLHF_FIELDS.items() if name in own
+            },
         )
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
@@ -214,9 +216,9 @@ def flags_for(change: Change, config: TrainerConfig, together: Sequence[Change])
             return [f"train.max_epochs| {int(change.value)}"]
         return [f"train.batch_size| {max(1, config.prompts * config.group // max(1, int(change.value)))}"]
     if change.setting in SWITCH_FLAGS:
-        return [f"{FIELDS[change.setting]}|"] if change.value else []
+        return [f"{OPENRLHF_FIELDS[change.setting]}|"] if change.value else []
     value = f"{change.value:g}" if isinstance(change.value, float) else str(change.value)
-    return [f"{FIELDS[change.setting]}| {value}"] if change.setting in DIRECT_FLAGS else []
+    return [f"{OPENRLHF_FIELDS[change.setting]}| {value}"] if change.setting in DIRECT_FLAGS else []
 
 
 SETTINGS = OpenRlhfSettings()

@@ -8,7 +8,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from breadth.adapters.parse_values import MetricReader, StepMerger, as_number, as_step, metric_rows, order_by_prefix
+from breadth.adapters.parse_values import (
+    MIN_UNIX_TIME,
+    MetricReader,
+    StepMerger,
+    as_number,
+    as_step,
+    metric_rows,
+    order_by_prefix,
+)
 from breadth.adapters.prime_rl.rollouts import read_episodes, read_results, read_token_export
 from breadth.adapters.sniff import first_objects, leading_keys
 from breadth.runs.jsonl import read_json_rows
@@ -30,13 +38,13 @@ def read_metrics(path: Path) -> Iterator[Record]:
             yield block
             continue
         for number, row in block:
-            for part in split_metrics(row, reader, number):
+            for part in rows_of_record(row, reader, number):
                 yield from map(order_metrics, merger.add(part))
     yield from map(order_metrics, merger.flush())
     yield from reader.remarks(path)
 
 
-def split_metrics(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
+def rows_of_record(row: Mapping[str, Any], reader: MetricReader, number: int) -> list[MetricRow]:
     """Return the metric rows of one logged row; names that both processes log get the orchestrator's prefix."""
     values = reader.numbers({name: value for name, value in row.items() if name not in CLOCK_KEYS}, number)
     if not ORCHESTRATOR_NAMES.isdisjoint(row):
@@ -75,7 +83,6 @@ METRIC_PREFIXES = (
     "train/agg/",
 )
 """Prefixes of names that only prime-rl logs."""
-MIN_UNIX_TIME = 1e9
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,11 @@ def policy_text(completion: Any) -> str:
 def turn_text(turn: Mapping[str, Any]) -> str:
     """Return one turn's text: reasoning first if it is separate, then the reply, then the tools it calls."""
     calls = turn.get("tool_calls")
-    parts = [content_text(turn.get("reasoning_content")), content_text(turn.get("content"))]
+    parts = [message_content(turn.get("reasoning_content")), message_content(turn.get("content"))]
     return "\n\n".join(part for part in (*parts, *map(call_text, calls if isinstance(calls, list) else ())) if part)
 
 
-def content_text(content: Any) -> str:
+def message_content(content: Any) -> str:
     """Return plain content unchanged, of content in parts the texts."""
     if isinstance(content, list):
         return "\n".join(as_text(part["text"]) for part in content if isinstance(part, Mapping) and "text" in part)
@@ -74,7 +74,7 @@ def trace_row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> RolloutRo
     origin = as_text(env.get("name") or env.get("id") or "") or None
     work = _table(_table(episode, "run"), "work")
     branch = last_branch(trace)
-    prompt = prompt_text(branch, _table(task, "data"))
+    prompt = opening_prompt(branch, _table(task, "data"))
     return {
         **token_columns(branch),
         **weighted_rewards(trace),
@@ -117,7 +117,7 @@ def last_branch(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return branch[::-1]
 
 
-def prompt_text(branch: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> str | None:
+def opening_prompt(branch: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> str | None:
     """Return the prompt before the first reply; of a trace without messages, the task's own prompt."""
     replied = next((place for place, node in enumerate(branch) if node.get("sampled")), len(branch))
     if replied:

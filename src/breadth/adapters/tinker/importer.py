@@ -125,9 +125,9 @@ class TinkerImporter:
     Rows of ``metrics.jsonl`` are flat; what an evaluator logs under ``test/`` or ``eval/`` becomes an eval row. The
     share of groups without mixed rewards (1 - ``by_group/frac_mixed``) is added as ``zero_variance_groups``.
 
-    A rollout summary names no problem. In an evaluation the groups are in the order of the data set, so ``eval/math/7``
-    is the same problem at every step. In training ``train/12/7`` (iteration 12, group 7) differs from every other group,
-    even if the data set repeats.
+    A rollout summary names no problem. In an evaluation the groups are in the order of the data set, so
+    ``eval/math/7`` is the same problem at every step. In training ``train/12/7`` (iteration 12, group 7) differs from
+    every other group, even if the data set repeats.
     """
 
     trainer = "tinker"
@@ -185,12 +185,13 @@ def read_cookbook_metrics(path: Path) -> Iterator[Record]:
     if entropies and OWN_ENTROPY not in entropies:
         yield LoggedEntropyKind(EntropyKind())
         yield Remark(
-            f"the entropy here is {min(entropies)!r}, a number of the user's own loop (the cookbook logs {OWN_ENTROPY!r}):"
-            " how it was estimated and averaged is not recorded, so it can be compared within this run only.",
+            f"the entropy here is {min(entropies)!r}, a number of the user's own loop (the cookbook logs"
+            f" {OWN_ENTROPY!r}): how it was estimated and averaged is not recorded, so it can be compared within this"
+            " run only.",
             str(path),
             None,
-            "Say in the loop's code what it is: minus the log-probability of sampled tokens, or exact; per token, or per"
-            " sequence.",
+            "Say in the loop's code what it is: minus the log-probability of sampled tokens, or exact; per token, or"
+            " per sequence.",
         )
 
 

@@ -37,9 +37,9 @@ class VllmDialect(ServerDialect):
     """vLLM's server, written from its source (August 2026); no real one has answered it in our tests.
 
     Log-probs are raw unless the server was started with another ``--logprobs-mode``; more than 20 alternatives need
-    ``--max-logprobs``. A cap on thinking goes to the top level of the body (inside ``chat_template_kwargs`` it is ignored)
-    and is refused by a server without ``--reasoning-parser`` or ``--reasoning-config``; under speculative decoding it
-    may have no effect. A beginning of the reply is continued through the chat template: one that rewrites the text
+    ``--max-logprobs``. A cap on thinking is a top-level field (inside ``chat_template_kwargs`` it is ignored) and is
+    refused by a server without ``--reasoning-parser`` or ``--reasoning-config``; under speculative decoding it may have
+    no effect. A beginning of the reply is continued through the chat template: one that rewrites the text
     before ``</think>`` may refuse or lose it.
     """
 

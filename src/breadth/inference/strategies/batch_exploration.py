@@ -101,8 +101,8 @@ class BatchExploration(Strategy):
         """Return the function that gives a candidate's score less the penalty for repeated answers."""
         share = {id(candidate): (len(group) - 1) / len(poll.seen) for group in poll.members for candidate in group}
 
-        def penalized_score(candidate: Candidate) -> float | None:
+        def score_less_penalty(candidate: Candidate) -> float | None:
             score = judge_score(candidate)
             return None if score is None else score - self.penalty * share.get(id(candidate), 0.0)
 
-        return penalized_score
+        return score_less_penalty

@@ -21,7 +21,7 @@ TRIAL_MEASURES = ("mean", "geometric", "min")
 
 @dataclass(frozen=True)
 class Trial:
-    r"""Try the answer within the thinking: '**Final Answer** \boxed' and a few greedy tokens, whose probabilities count.
+    r"""Try the answer while thinking: '**Final Answer** \boxed' and a few greedy tokens; their probabilities count.
 
     The first token, the brace, is left out; a trial of one token has no confidence and counts as 0. Settings of arXiv
     2504.15895's public code, which samples its trials at temperature 1; the paper's are greedy, as here.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from breadth.measure.intervals import UNBOUNDED, Bounds, Interval, check_level
+from breadth.measure.intervals import UNBOUNDED, Bounds, Interval, check_level, t_critical
 from breadth.measure.validate import FloatArray, as_finite
 
 
@@ -18,14 +18,12 @@ def seed_interval(values: npt.ArrayLike, *, bounds: Bounds = UNBOUNDED, level: f
     One seed says nothing about the spread: the interval is then as wide as the bounds. It misleads where the values of
     a few seeds are far from normal; with three seeds it reaches four standard errors to either side, as it should.
     """
-    from scipy.special import stdtrit
-
     check_level(level)
     found = as_finite(values, "values")
     mean, count = float(found.mean()), len(found)
     if count == 1:
         return Interval(mean, *bounds, level, "one seed")
-    reach = float(stdtrit(count - 1, (1 + level) / 2)) * float(found.std(ddof=1)) / math.sqrt(count)
+    reach = t_critical(count - 1, level) * float(found.std(ddof=1)) / math.sqrt(count)
     return Interval(
         mean, max(bounds[0], mean - reach), min(bounds[1], mean + reach), level, f"Student's t over {count} seeds"
     )

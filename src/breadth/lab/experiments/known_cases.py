@@ -32,7 +32,7 @@ RESTARTED_FILE = "restarted"
 """File next to the run: it has been killed on purpose already."""
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818 - it is no error, it is what was asked for
     """A run was broken off on purpose."""
 
 

@@ -70,7 +70,7 @@ class Ticket:
             self.open = not token.last
             try:
                 self.on_token(token)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a listener does, the others' completions go on
                 self.open = True
                 self.fail(error)
 
@@ -145,7 +145,7 @@ class Engine:
             while self._wait_for_work():
                 try:
                     self._advance()
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - whatever a listener does, the others' completions go on
                     self._fail_all(error)
         self._fail_all(closed_error())
 

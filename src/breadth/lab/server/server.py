@@ -195,7 +195,7 @@ async def answer_errors(request: web.Request, handler: PageHandler) -> web.Strea
         return web.Response(status=CLIENT_CLOSED_REQUEST)
     except web.RequestPayloadError:
         return ApiError(400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body").response
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a listener does, the others' completions go on
         return failure_refusal(error).response
 
 
@@ -264,7 +264,7 @@ async def stream_replies(
         await response.write(replies.end(writings))
     except ConnectionError:
         return response  # the client has left
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a listener does, the others' completions go on
         with suppress(ConnectionError):
             await response.write(failure_refusal(error).event)
     return response

@@ -175,7 +175,7 @@ def run_trial(
     process = processes.start(trial, folder, base)
     if process is None:
         return None
-    assert process.stdout is not None
+    assert process.stdout is not None  # noqa: S101 - for the type checker
     try:
         reason = read_progress(process.stdout, lambda units: observer.on_units(trial, units))
         status = process.wait()

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
         _run_work(folder, base, parent)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a listener does, the others' completions go on
         reason = str(error) if isinstance(error, BreadthError) else f"{type(error).__name__}: {error}"
         with atomic_file(folder / FAILURE_FILE) as temporary:
             temporary.write_text(traceback.format_exc(), encoding="utf-8")
