@@ -1,4 +1,4 @@
-"""Does `breadth tune` find the optimum of a server it knows nothing of? On the lab's server, whose best policy a wider sweep tells.
+"""Does `breadth tune` find the best policy of an unknown server? Checked on the lab's server by a wider sweep.
 
 The reasoner that ships (or --base) is served over HTTP. `breadth tune` sees some questions and chooses a policy; then
 every option it had, and a vote twice as wide, is measured on other questions with more draws. Printed: what each option

@@ -1,4 +1,4 @@
-"""The doctor on real training logs that somebody labelled by eye: who agrees with whom, by source repository, with Wilson intervals.
+"""The doctor on real training logs labelled by eye: how often they agree, with Wilson intervals.
 
 A label counts as named when a finding of its kind is there, at warning or above and at any severity; a run labelled
 healthy counts as alarmed when anything is found at warning or above. Labels are one reader's view, so every
@@ -54,7 +54,7 @@ class Judged:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the doctor alarms for the reader's reason, or keeps quiet where it is healthy; None where the label is unclear."""
+        """Whether the doctor alarms for the reader's reason, or is silent on a healthy run; None for unclear labels."""
         if self.label == "healthy":
             return not any(severity in ALARMS for severity, _, _ in self.findings)
         return None if self.label not in MEANT else self._named(ALARMS)

@@ -1,4 +1,4 @@
-"""How often the doctor alarms where there is nothing but noise: made TRL logs whose true levels stay where they are, and are healthy.
+"""How often the doctor alarms on nothing but noise: made TRL logs whose true levels are healthy and never move.
 
 A log has TRL's GRPO metrics, each with a noise of its own drawn from the log's kind: white; autocorrelated (AR(1) of
 0.5, 0.8 and 0.95); a slow walk, whose level has moved by 10 % (one standard deviation) when the log ends, under white
@@ -176,7 +176,7 @@ def _factors(rng: Rng, kind: Kind) -> FloatArray:
 
 
 def _put_gaps(rng: Rng, columns: Mapping[str, FloatArray]) -> None:
-    """Put two stretches of NaN into every metric, a tenth of the steps each; the last step has a number, for else the run has broken."""
+    """Put two runs of NaN into every metric, a tenth of the steps each; the last step stays a number."""
     for values in columns.values():
         long = max(1, len(values) // 10)
         for start in rng.integers(0, len(values) - long, 2):

@@ -56,7 +56,8 @@ WORDS = [
 ]
 SCAN = """
 import sys, duckdb
-print(duckdb.sql(f"SELECT max(hash(all_of_it)) FROM read_parquet('{sys.argv[1]}/rollouts/*.parquet', union_by_name=true) AS all_of_it"))
+rows = f"read_parquet('{sys.argv[1]}/rollouts/*.parquet', union_by_name=true)"
+print(duckdb.sql(f"SELECT max(hash(all_of_it)) FROM {rows} AS all_of_it"))
 """
 
 
@@ -92,7 +93,7 @@ def median_cost(command: Sequence[str | Path], repeats: int) -> Cost:
 
 
 def curves(steps: int) -> dict[str, Any]:
-    """Return what a run of moderate health logs: entropy that falls to a third, a reward that saturates, growing lengths, noise on all."""
+    """Return the log of a middling run: entropy falls to a third, reward saturates, lengths grow, with noise."""
     rng, done = np.random.default_rng(0), np.linspace(0, 1, steps)
     shapes = {
         "entropy": 0.2 + 0.5 * np.exp(-3 * done),

@@ -117,7 +117,7 @@ def _explosion(series: dict[str, FloatArray], late: FloatArray, strength: float)
 
 
 def _around_start(entropy: FloatArray) -> FloatArray:
-    """Take a run's own trend out and leave its noise, so that what is put in is all that moves: healthy entropies rise and fall too."""
+    """Remove a run's own trend and keep its noise, so that only the fault moves: healthy entropies move too."""
     width = max(5, len(entropy) // 10)
     padded = np.pad(entropy, width, mode="edge")
     middle = np.array([np.median(padded[place : place + 2 * width + 1]) for place in range(len(entropy))])

@@ -42,9 +42,10 @@ ROUNDS = 4
 REPEATS = 3
 CANCELLED = 200
 PACE, FAST_PACE = 0.1, 0.04
-"""Seconds from one token to the next while draws are cancelled: 512 streams give 5,120 tokens a second, and 12,800, for which the fake
-server and the client together need more than one core; what the latter shows on a busy machine is printed and not
-judged."""
+"""Seconds between tokens while samples are cancelled: 512 streams give 5,120 tokens a second, and 12,800.
+
+For the latter the fake server and the client need more than one core, so it is printed and decides nothing.
+"""
 WANTED_OVER_SDK, WANTED_OVER_BARE, WANTED_CANCEL, WANTED_GROWTH = 10.0, 1.5, 0.05, 1.1
 CHAT = ({"role": "user", "content": "Count."},)
 BODY = {
@@ -168,7 +169,7 @@ CLIENTS: dict[str, Callable[[str, int], Awaitable[int]]] = {"ours": ours, "bare"
 
 
 async def client(name: str, url: str, streams: int, rounds: int) -> dict[str, list[float]]:
-    """Do the work several times over and return, for each, tokens per processor second and the memory held after it in MB."""
+    """Repeat the work; return tokens per processor second and the memory held afterwards in MB, for each."""
     figures: dict[str, list[float]] = {"rate": [], "memory": []}
     await CLIENTS[name](url, 8)
     for _ in range(rounds):

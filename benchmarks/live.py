@@ -197,7 +197,7 @@ def library(done: list[SolveResult]) -> ShapeLibrary:
 
 
 def equal_risk(done: list[SolveResult], budget: int) -> float:
-    """Return how often doubling ends with another answer than the full vote, by replaying full votes in random orders."""
+    """Return how often doubling ends with another answer than the full vote, over random orders."""
     stored = {solved.task.name: solved.arrived for solved in done if solved.answer.votes}
     outcome = replay(stored, {"doubling": AdaptiveVote(budget, 1, Doubling(), budget)}, repeats=200).outcomes[
         "doubling"

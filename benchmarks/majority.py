@@ -45,7 +45,7 @@ class Peer:
 
 
 def make_votes(problems: int, seed: int = 0) -> tuple[IntArray, IntArray]:
-    """Return problem ids and classes, one row per sample: 20 answers of unequal popularity; 0 is right, -1 unparsable."""
+    """Return problem ids and classes, one row per sample: 20 answers of unequal popularity; 0 is right, -1 unread."""
     rng = np.random.default_rng(seed)
     popularity = rng.dirichlet(np.concatenate([[1.5], np.full(ANSWERS - 1, 0.3), [0.2]]), size=problems)
     classes = np.stack([rng.choice(ANSWERS + 1, size=SAMPLES, p=row) for row in popularity])

@@ -1,4 +1,4 @@
-"""The proxy beside its peers: milliseconds it adds, seconds until it answers, megabytes it takes, and what it does when things go wrong.
+"""The proxy next to its peers: latency added, start-up, size on disk, and what it does when things go wrong.
 
 Latency: the same question asked directly and through the proxy in turn, from one client over open connections to one
 upstream in a process of its own; the figure is the median of the paired differences. Start-up: from the command to the
@@ -192,7 +192,7 @@ async def added_ms(tool: Tool, pairs: int, fields: Mapping[str, Any]) -> tuple[f
 
 
 async def start_seconds(tool: Tool, starts: int) -> dict[str, float]:
-    """Return the median seconds from the command to the first answer, and of processor time, which a busy machine leaves alone."""
+    """Return the median seconds from the command to the first answer, by the clock and of the processor."""
     times, worked = [], []
     with spawn_server("--tokens", "20") as upstream:
         async with aiohttp.ClientSession() as http:

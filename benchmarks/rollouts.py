@@ -1,4 +1,4 @@
-"""Import a million rollouts from verl JSONL beside pandas; read pass@k for all k back from disk beside DuckDB's bare scan."""
+"""Import a million rollouts from verl JSONL next to pandas; read pass@k back next to DuckDB's bare scan."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WORDS = [
 
 
 def write_dump(folder: Path, rollouts: int, seed: int = 0) -> int:
-    """Write a verl rollout dump, one file a step as verl does, about 1 KB of text a rollout; return its size in bytes."""
+    """Write a verl rollout dump, one file per step, about 1 KB of text per rollout; return its size in bytes."""
     rng = np.random.default_rng(seed)
     phrases = [" ".join(rng.choice(WORDS, 12)) for _ in range(4000)]
     folder.mkdir(parents=True)
@@ -93,7 +93,7 @@ def measured(code: str, *arguments: Path) -> tuple[float, float]:
 
 
 def compare_imports(work: Path, rollouts: int, repeats: int) -> Path:
-    """Time both imports on the same dump, alternating, as verl leaves it and as one file; return the run folder made."""
+    """Time both imports on the same dump, alternating, as verl leaves it and as one file; return the run folder."""
     dump, whole, quarter = work / "dump", work / "whole", work / "quarter"
     size = write_dump(dump, rollouts)
     write_dump(quarter, rollouts // 4)

@@ -48,7 +48,7 @@ class Race:
 
 
 def make_batch(seed: int = 0) -> Batch:
-    """Return a batch that looks like reasoning: most tokens nearly certain, a few forks, two updates of drift, padding at the end."""
+    """Return a batch that looks like reasoning: most tokens nearly certain, a few forks, some drift, padding."""
     dice = torch.Generator().manual_seed(seed)
     sequences, width = SEQUENCES, TOKENS + TOKENS // 32
     entropy = torch.empty(sequences, width).exponential_(4.0, generator=dice) * (

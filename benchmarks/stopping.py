@@ -101,7 +101,7 @@ def stored_sets(folder: Path) -> Iterator[tuple[str, StoredVotes]]:
 
 
 def ours(votes: StoredVotes, folds: IntArray, repeats: int) -> dict[float, list[Figures]]:
-    """Return, for each stated risk, what the rule with the library of the other folds gives on all questions, fold by fold."""
+    """Return, for each stated risk, what the rule fitted on the other folds gives on all questions."""
     found: dict[float, list[Figures]] = {risk: [] for risk in RISKS}
     for fold in range(FOLDS):
         library = ShapeLibrary.fit(votes.counts[folds != fold].tolist())
@@ -124,7 +124,7 @@ def held_out(figures: Sequence[Figures], folds: IntArray) -> Figures:
 
 
 def chosen(settings: Mapping[str, Figures], folds: IntArray, allowed: Sequence[float]) -> Figures:
-    """Return a family on held-out folds, set on the others: the cheapest setting within the disagreement allowed there."""
+    """Return a family on held-out folds: the cheapest setting within the disagreement allowed on the others."""
     picks = []
     for fold in range(FOLDS):
         others = folds != fold
@@ -164,7 +164,7 @@ def compare(name: str, votes: StoredVotes, repeats: int) -> tuple[list[float], b
 
 
 def _print_rivals(mine: Figures, rivals: Mapping[str, Figures], label: str) -> float:
-    """Print each family and the ratio to the cheapest, and to the cheapest that disagrees no more than ours; return the first."""
+    """Print each family and its ratio to the cheapest, and to the cheapest that disagrees no more; return the first."""
     listed = ", ".join(
         f"{family} {one.samples.mean():.2f} ({one.disagreement.mean():.2%})" for family, one in rivals.items()
     )
@@ -196,7 +196,7 @@ def _percent(interval: Interval) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables; exit with 1 when a risk is missed on a large set or a ratio at the stated risk is above the one promised."""
+    """Print the tables; exit with 1 when a risk is missed on a large set or a ratio is above the promised one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer orders")
     quick = parser.parse_args(arguments).quick

@@ -116,7 +116,7 @@ def build(folder: str, chain: Chain | None, settings: dict[str, Any], **options:
 
 
 def make_window(*, spread: bool = False) -> list[dict[str, Any]]:
-    """Return the micro-batches of one optimizer step, as TRL's buffer holds them; lengths from half the cap up, or spread widely."""
+    """Return the micro-batches of one optimizer step, as TRL's buffer holds them; lengths narrow or spread widely."""
     dice = torch.Generator().manual_seed(0)
     window = []
     for number in range(MICRO_BATCHES):

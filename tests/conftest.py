@@ -49,7 +49,7 @@ def llama(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 
 @pytest.fixture(scope="session")
 def thinking_llama(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The same with a chat template that opens a ``<think>`` block: reasoning is parsed and thinking budgets are enforced."""
+    """The same with a chat template that opens ``<think>``: reasoning is parsed, thinking budgets are enforced."""
     with _served([str(smollm2), "--thinking"], tmp_path_factory.mktemp("thinking_llama")) as url:
         yield url
 

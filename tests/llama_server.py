@@ -1,4 +1,4 @@
-"""The real llama.cpp server in a process of its own: prints its address, serves, and ends when the process that started it does.
+"""The real llama.cpp server as a process: prints its address, serves, and ends with the process that started it.
 
     python tests/llama_server.py MODEL.gguf [--thinking | --raw] [--threads N]
 

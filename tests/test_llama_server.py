@@ -1,4 +1,4 @@
-"""The real server the tests talk to: it answers, it has the slots it should, and it dies with the process that started it."""
+"""The real server the tests use: it answers, has its slots, and dies with the process that started it."""
 
 from __future__ import annotations
 

@@ -15,26 +15,32 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 MAX_PRIVATE = 0.30
 """Share of functions that may be private: more, and a file is read by jumping about in it."""
-IRREGULAR = frozenset(
-    "told said heard begun given taken drawn fed spoken written known shown sent left held kept made found lost gone put "
-    "cut chosen broken seen done got grown meant met paid run set shut spent stood thought torn worn won bound built "
-    "bought brought caught dealt driven eaten fallen felt flown forgotten frozen hidden hit hung laid led lent lit "
-    "ridden risen sold shaken shot slept slid split spread struck sung sunk sworn swept swum taught thrown understood "
-    "woken worth".split()
-) - {"put", "cut", "set", "run", "split", "spread", "hit", "shut"}  # the same word is the verb
-PREPOSITIONS = frozenset(
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+IRREGULAR = words(
+    "told said heard begun given taken drawn fed spoken written known shown sent left held kept made found lost "
+    "gone put cut chosen broken seen done got grown meant met paid run set shut spent stood thought torn worn won "
+    "bound built bought brought caught dealt driven eaten fallen felt flown forgotten frozen hidden hit hung laid "
+    "led lent lit ridden risen sold shaken shot slept slid split spread struck sung sunk sworn swept swum taught "
+    "thrown understood woken worth"
+) - words("put cut set run split spread hit shut")  # the same word is the verb
+PREPOSITIONS = words(
     "of by at in into beside besides within without between among along across apart together after before behind "
-    "beyond over under through toward until up down off out about against again anew".split()
+    "beyond over under through toward until up down off out about against again anew"
 )
-NOT_PARTICIPLES = frozenset(
+NOT_PARTICIPLES = words(
     "embed feed seed need speed proceed exceed bleed breed heed weed shed wed string ring king thing bring sing spring "
-    "swing wing ping fling cling".split()
+    "swing wing ping fling cling"
 )
-ADJECTIVES = frozenset(
+ADJECTIVES = words(
     "masked weighted expected paired unbiased signed named nested wrapped shared trailing leading missing remaining "
     "running rolling thinking sampling training stopping streaming recorded logged measured stated forced padded "
     "truncated required allowed used unused known unknown matching decoding chosen closed fixed mixed generated "
-    "reported supported timed seeded scaled merged sorted forking planning stopped given embedded pooled".split()
+    "reported supported timed seeded scaled merged sorted forking planning stopped given embedded pooled"
 )
 """Participles that may qualify a noun behind them (``masked_mean``); alone they are no name for a function."""
 STOP_LIST = {
@@ -55,6 +61,8 @@ STOP_LIST = {
     r"coursework": "GRPO run",
 }
 """Words of no codebase of the field -> what to write instead."""
+OLD_METRIC = "starved_groups"
+"""A metric's name in run folders that were written before; they still open."""
 
 
 @cache
@@ -69,9 +77,8 @@ def short(path: Path) -> str:
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Yield the functions and methods of a file that are not Python's own hooks."""
     for node in ast.walk(parse(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if not (node.name.startswith("__") and node.name.endswith("__")):
-                yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not re.fullmatch("__.*__", node.name):
+            yield node
 
 
 def is_participle(word: str) -> bool:
@@ -95,7 +102,7 @@ def loop_targets(path: Path) -> Iterator[ast.Name]:
 def words_found(path: Path) -> Iterator[str]:
     pattern = re.compile(rf"(?<![a-zA-Z])(?:{'|'.join(STOP_LIST)})(?![a-zA-Z])", re.IGNORECASE)
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        for match in pattern.finditer(line):
+        for match in pattern.finditer(line.replace(OLD_METRIC, "")):
             advice = next(text for word, text in STOP_LIST.items() if re.fullmatch(word, match[0], re.IGNORECASE))
             yield f"{short(path)}:{number} {match[0]!r}: say {advice}"
 

@@ -1,4 +1,4 @@
-"""Train the tiny reasoner with each mechanism and without, three seeds each, and say whether the documented effect shows.
+"""Train the tiny reasoner with and without each mechanism, three seeds each; report whether the effect shows.
 
 What is expected of each mechanism, and in which number, is written down below before anything runs. An effect counts as
 measured when the 95 % interval of the paired difference to the control (same seed, same regime) lies on the expected
@@ -203,7 +203,7 @@ def train(base: Path, regime: Regime, chain: Chain, seed: int) -> dict[str, floa
 
 
 def held_out_numbers(model: Any, tokenizer: Any, asked: Sequence[task.Problem], seed: int) -> dict[str, float]:
-    """Sample each held-out problem as often as in training; returns pass@1, pass@8 and different answers per problem."""
+    """Sample each held-out problem as often as in training; return pass@1, pass@8 and distinct answers per problem."""
     set_seed(1000 + seed)
     model.eval()
     prompts = tokenizer(

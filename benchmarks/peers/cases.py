@@ -1,4 +1,4 @@
-"""The runs that every doctor is asked about, and their rows under the names that each peer knows, for `benchmarks/doctor_peers.py`."""
+"""The runs every doctor is asked about, with rows under each peer's names, for `benchmarks/doctor_peers.py`."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _trl_name(name: str) -> str:
 
 
 def under_sb3_names(case: Case) -> list[Row]:
-    """Return what Stable-Baselines3 would log; its divergence is that from the policy that sampled, else the reference's is given."""
+    """Return what Stable-Baselines3 would log; its divergence is from the sampling policy, else the reference."""
     found: list[Row] = []
     for row in case.rows:
         kl = row.get("kl_old", row.get("kl_reference"))

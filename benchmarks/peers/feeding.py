@@ -1,4 +1,4 @@
-"""Hands runs to a peer's doctor and writes down what it says: shared by the scripts beside it, which a Python with the peer runs.
+"""Hand runs to a peer's doctor and write down its verdicts; shared by the scripts that a Python with the peer runs.
 
 python -m peers.NAME_verdicts CASES.json OUT.json      (with benchmarks/ on the path; cases and verdicts: see `answer`)
 """
@@ -27,7 +27,7 @@ class UnreadError(Exception):
 
 
 def answer(peer: str, judge: Judge) -> None:
-    """Judge the cases of the first file, each ``{"file": path or null, "rows": [...]}``; write version and verdicts to the second."""
+    """Diagnose the cases of one file (``{"file": path or null, "rows": [...]}``); write verdicts to another."""
     cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     verdicts = [_verdict(judge, case) for case in cases]
     Path(sys.argv[2]).write_text(json.dumps({"version": version(peer), "verdicts": verdicts}), encoding="utf-8")

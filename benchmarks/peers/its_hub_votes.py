@@ -1,4 +1,4 @@
-"""its_hub's own votes over a file of questions, for `benchmarks/live.py`: run by a Python that has its_hub, not breadth.
+"""its_hub's own votes over a file of questions, for `benchmarks/live.py`: run by a Python that has its_hub.
 
 python its_hub_votes.py METHOD URL QUESTIONS.json BUDGET OUT.json      (METHOD: doubling or beta)
 """

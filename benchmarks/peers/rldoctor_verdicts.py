@@ -1,4 +1,4 @@
-"""rldoctor's verdicts, for `benchmarks/doctor_peers.py`: on the file itself where it reads it, else on its rows as a trainer_state.json."""
+"""rldoctor's verdicts, for `benchmarks/doctor_peers.py`: on the file if it reads it, else on a trainer_state.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rlprobe's verdicts, for `benchmarks/doctor_peers.py`: rows go through its own TRL callback into a recording, which its doctor reads."""
+"""rlprobe's verdicts, for `benchmarks/doctor_peers.py`: rows go through its TRL callback, its doctor reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rlwatch's verdicts, for `benchmarks/doctor_peers.py`: rows go through its own TRL callback to its database, read by its own command."""
+"""rlwatch's verdicts, for `benchmarks/doctor_peers.py`: rows go through its TRL callback, its command reads them."""
 
 from __future__ import annotations
 

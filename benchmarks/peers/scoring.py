@@ -62,7 +62,7 @@ class Verdict:
 
     @property
     def astray(self) -> bool:
-        """Whether it alarms with another failure than those that are there; that the score has stopped is true of most broken runs."""
+        """Whether it alarms with a failure that is not there; a score that stopped is true of most broken runs."""
         right = self.meant | (self.also or frozenset()) | {"saturation"}
         return any(one.loud and one.labels and right.isdisjoint(one.labels) for one in self.said)
 
@@ -115,7 +115,7 @@ def counts(verdicts: Sequence[Verdict], nameable: frozenset[str]) -> dict[str, C
 
 
 def by_label(verdicts: Sequence[Verdict], nameable: Mapping[str, frozenset[str]]) -> list[list[str]]:
-    """Lay out a table: a row a tool, a column a label; "-" where a tool has no rule for it, so that it cannot name it."""
+    """Lay out a table: a row per tool, a column per label; "-" where a tool has no rule for it."""
     truths = list(dict.fromkeys(one.truth for one in verdicts if one.failing))
     tools = {
         tool: [one for one in verdicts if one.tool == tool] for tool in dict.fromkeys(one.tool for one in verdicts)

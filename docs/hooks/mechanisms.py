@@ -31,9 +31,9 @@ nothing about the size of the effect on your model. **Numbers checked**: the for
 hand and to the contract of mechanisms; no effect was measured, or none was shown.
 
 Numbers are means over the last 32 of 160 optimizer steps, without and with the mechanism; the brackets hold the
-interval of the difference. `distinct` counts different answers per held-out problem in 8 samples. Settings and every seed are in
-`docs/data/effects.json`. The task is so small that Clip-Cov and KL-Cov ran with a share of 0.02, and the entropy target
-with larger increments than its defaults.
+interval of the difference. `distinct` counts different answers per held-out problem in 8 samples. Settings and every
+seed are in `docs/data/effects.json`. The task is so small that Clip-Cov and KL-Cov ran with a share of 0.02, and the
+entropy target with larger increments than its defaults.
 """
 
 

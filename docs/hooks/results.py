@@ -206,8 +206,8 @@ def inference_page() -> str:
     )
     lines += ["", "## The proxy next to its_hub and optillm", "", f"`{proxy['command']}`", ""]
     lines += [
-        f"A plain request takes {proxy['direct_ms']} ms directly and {proxy['added_ms']} ms more through `breadth serve`,"
-        f" median of {proxy['pairs']} pairs.",
+        f"A plain request takes {proxy['direct_ms']} ms directly and {proxy['added_ms']} ms more through `breadth"
+        f" serve`, median of {proxy['pairs']} pairs.",
         "",
     ]
     lines += table(

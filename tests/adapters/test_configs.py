@@ -1,4 +1,4 @@
-"""Configurations are read as data, whatever state they are in: a value, not known, or a clear error; never a hang, never code."""
+"""Configurations are read as data: a value, not known, or a clear error; never a hang, never code."""
 
 from __future__ import annotations
 

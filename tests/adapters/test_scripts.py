@@ -1,4 +1,4 @@
-"""Arguments of launch scripts are read with the script's own variables in them; what a shell would have to run is not known."""
+"""Settings are read from launch scripts, Python files and notebooks; nothing is executed."""
 
 from __future__ import annotations
 

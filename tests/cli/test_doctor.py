@@ -1,4 +1,4 @@
-"""``breadth doctor`` as it is typed: a log in, verdict, proof and patch out; exit statuses; nothing executed, nothing left behind."""
+"""``breadth doctor`` as typed: a log in, verdict, proof and patch out; exit statuses; nothing executed or left."""
 
 from __future__ import annotations
 

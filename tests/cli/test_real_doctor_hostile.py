@@ -1,4 +1,4 @@
-"""``breadth doctor`` and ``breadth compare`` on texts and names that would act on a terminal, a page or a program: they are words."""
+"""``breadth doctor`` and ``breadth compare`` on texts that would act on a terminal, a page or a program."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def checked(folder: Path, *words: object) -> str:
 
 
 def write_log(path: Path, right: str = "accuracy", form: str = "format") -> Path:
-    """Write a log in which entropy collapses and one component of the reward rises alone, so that both names are quoted."""
+    """Write a log in which entropy collapses and one reward component rises alone, so that both names are quoted."""
     noise = random.Random(0)
     rows = [
         {
@@ -138,7 +138,7 @@ def rollout(step: int, problem: int, sample: int) -> dict[str, object]:
 
 
 def test_replies_are_words(tmp_path: Path) -> None:
-    """More than twenty problems with eight replies each at both ends: findings on texts are made, and quote nothing that acts."""
+    """More than twenty problems with eight replies each at both ends: findings quote texts, and nothing acts."""
     rows = [rollout(step, problem, sample) for step in (1, 2) for problem in range(24) for sample in range(8)]
     rows += [
         {**rollout(2, 99, 0), "completion": long}

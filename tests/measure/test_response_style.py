@@ -15,7 +15,7 @@ from breadth.measure.response_style import (
     FORMATS,
     ExplorationProfile,
     cohens_d,
-    effective_formats,
+    effective_format_count,
     exploration_profile,
     format_history,
     profile_differences,
@@ -262,16 +262,16 @@ def test_words_in_running_text_do_not_make_a_format(text: str) -> None:
 
 
 def test_effective_formats_by_hand() -> None:
-    assert effective_formats([0.40, 0.35, 0.25]) == pytest.approx(2.946234, abs=1e-6)
-    assert effective_formats([0.95, 0.04, 0.01]) == pytest.approx(1.250490, abs=1e-6)
-    assert effective_formats([1.0, 0.0]) == 1
-    assert effective_formats([3, 3, 3]) == pytest.approx(3)
+    assert effective_format_count([0.40, 0.35, 0.25]) == pytest.approx(2.946234, abs=1e-6)
+    assert effective_format_count([0.95, 0.04, 0.01]) == pytest.approx(1.250490, abs=1e-6)
+    assert effective_format_count([1.0, 0.0]) == 1
+    assert effective_format_count([3, 3, 3]) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("shares", [[], [0.0, 0.0], [0.5, -0.5], [math.nan, 1.0]])
 def test_shares_that_are_none_are_refused(shares: list[float]) -> None:
     with pytest.raises(MeasureError):
-        effective_formats(shares)
+        effective_format_count(shares)
 
 
 def test_history_by_hand_with_own_classifier() -> None:
@@ -286,7 +286,7 @@ def test_history_by_hand_with_own_classifier() -> None:
     assert history.shares.tolist() == [[0.5, 0.5], [0.9, 0.1], [1, 0]]
     assert history.accuracies is not None
     assert history.accuracies.ravel().tolist() == pytest.approx([1, 0, 6 / 9, 1, 0.5, math.nan], nan_ok=True)
-    assert history.effective.tolist() == pytest.approx([2, effective_formats([0.9, 0.1]), 1])
+    assert history.effective.tolist() == pytest.approx([2, effective_format_count([0.9, 0.1]), 1])
     assert history.takeover() == (10, "A")
     assert history.takeover(0.95) == (20, "A")
     assert format_history(steps[:4], texts[:4], classify=str.upper).takeover() is None
@@ -302,8 +302,8 @@ def test_history_finds_a_takeover_in_real_texts() -> None:
         steps += [step] * 100
     history = format_history(steps, texts)
     assert history.takeover() == (64, "code")
-    assert history.effective[0] == pytest.approx(effective_formats([0.4, 0.3, 0.3]))
-    assert history.effective[2] == pytest.approx(effective_formats([0.92, 0.04, 0.04]))
+    assert history.effective[0] == pytest.approx(effective_format_count([0.4, 0.3, 0.3]))
+    assert history.effective[2] == pytest.approx(effective_format_count([0.92, 0.04, 0.04]))
 
 
 def test_rows_in_any_order() -> None:

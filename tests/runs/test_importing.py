@@ -240,7 +240,7 @@ def test_several_runs_in_one_log_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_logs_read_into_memory_are_the_run_an_import_would_write(tmp_path: Path) -> None:
-    records = [
+    records: list[Record] = [
         *rows(1, 2, 3, entropy=0.5, reward=math.nan),
         LoggedConfig({"temperature": 0.7}),
         Remark("odd", "first.script"),

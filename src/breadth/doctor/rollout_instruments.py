@@ -17,7 +17,7 @@ from breadth.measure.degeneracy import Degeneracy, reference_computation, respon
 from breadth.measure.diversity import split_by_solved
 from breadth.measure.intervals import Interval, curve_intervals, wilson
 from breadth.measure.pass_at_k import chart_ks, pass_at_k, share_always_solved, share_never_solved
-from breadth.measure.response_style import effective_formats, surface_format
+from breadth.measure.response_style import effective_format_count, surface_format
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
 from breadth.report.cells import Cell, Missing
@@ -209,7 +209,7 @@ def completion_row(window: Window, texts: Sequence[str], reference: float) -> li
         len(texts),
         degenerate,
         top_detector(checked),
-        effective_formats(shares),
+        effective_format_count(shares),
         fmean(map(changes_answer, texts)),
     ]
 

@@ -276,7 +276,7 @@ class FormatHistory:
         return float(self.steps[first]), self.formats[int(self.shares[first].argmax())]
 
 
-def effective_formats(shares: ArrayLike) -> float:
+def effective_format_count(shares: ArrayLike) -> float:
     """Return how many equally common formats would have the same entropy: ``exp(-sum s log s)``.
 
     Shares are scaled to sum to 1, so counts do too. (.40, .35, .25) gives 2.946234, (.95, .04, .01) gives 1.250490.

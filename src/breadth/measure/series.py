@@ -206,7 +206,7 @@ def estimate_noise(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
     The curves tried are a line, a parabola, exponential approaches and departures, passages from one level to another,
     and lines with knots. The choice is by
     BIC on what each point adds to its predecessor, so autocorrelated noise does not pass for shape. ``jumps_at`` lists
-    indices from which on the level may be another. Misleads when the noise is a slow random walk: that looks like shape.
+    indices from which on the level may change. Misleads when the noise is a slow random walk, which looks like shape.
     """
     if len(values) < 4:
         raise MeasureError(

@@ -288,8 +288,8 @@ def trend(
     together err at ``1 - level``. It is flat when both the change and the slope over the whole run stay within
     ``relevant`` of zero, even if they are not exactly zero. ``relevant`` is in the series' units; by default a tenth of
     the start level, or the start's spread where the start is not clear of zero. Needs eight points. Misleads when the
-    noise is a slow random walk over the whole run, which looks like a trend in a single run, and when the series turned:
-    see `breadth.measure.change_points`.
+    noise is a slow random walk over the whole run, which looks like a trend in a single run, and when the series
+    turned: see `breadth.measure.change_points`.
     """
     if relevant is not None and not 0 <= relevant < math.inf:
         raise MeasureError(
@@ -329,8 +329,8 @@ def log_trend(steps: npt.ArrayLike, values: npt.ArrayLike, *, level: float = 0.9
     start; on a straight scale the bend passes for autocorrelated noise. A tenth up or down matters. Whether it
     moves at all is tested against a random walk, as `trend` does. How far it has come is a matter of measurement error
     alone: a policy that has drifted to a third of its entropy has a third now. So the levels' intervals cover the
-    differences of neighbouring points and no random walk. The slope is the share gained per step. Where a value is not above zero there is no
-    logarithm, and the result is that of `trend`.
+    differences of neighbouring points and no random walk. The slope is the share gained per step. Where a value is
+    not above zero there is no logarithm, and the result is that of `trend`.
     """
     series = clean_series(steps, values)
     if len(series) < MIN_TREND_POINTS or series.values.min() <= 0:

@@ -241,7 +241,8 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
     number of samples, is that of `breadth.measure.vote_counting`. maj@1 is the accuracy of a single sample.
 
     At k = n the value is the outcome of that one vote: keep k below n/2 when the spread between problems is used. Votes
-    of unlike models, or of samples that saw one another, are not draws from one distribution; this result does not apply to them.
+    of unlike models, or of samples that saw one another, are not draws from one distribution: the
+    result does not apply to them.
     """
     sizes = np.atleast_1d(as_integers(counts, "counts"))
     values = check_class_values(correct, sizes.shape)

@@ -41,15 +41,12 @@ def build_tuning_page(tuned: TuningResult, header: Header) -> Page:
         *confidence_section(tuned),
         policy_listing(tuned),
     ]
-    return Page(f"Tuning: {header.name}", sections, subtitle=_subtitle(tuned), provenance=_provenance(tuned, header))
-
-
-def _subtitle(tuned: TuningResult) -> str:
     evidence = tuned.evidence
     model = evidence.plan.policy.model or "the server's model"
-    labels = "with right answers" if evidence.labelled else "without right answers"
     questions = pluralize(len(evidence.questions), "question")
-    return f"{model} on {questions} {labels}, {evidence.plan.samples_each} samples each"
+    labels = "with right answers" if evidence.labelled else "without right answers"
+    subtitle = f"{model} on {questions} {labels}, {evidence.plan.samples_each} samples each"
+    return Page(f"Tuning: {header.name}", sections, subtitle=subtitle, provenance=_provenance(tuned, header))
 
 
 def caveats(tuned: TuningResult) -> list[Section]:

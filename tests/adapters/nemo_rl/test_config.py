@@ -32,7 +32,8 @@ policy:
   max_total_sequence_length: 2048
   sequence_packing: {enabled: false}
   optimizer: {kwargs: {lr: 5e-6}}
-  generation: {backend: vllm, max_new_tokens: "${policy.max_total_sequence_length}", temperature: 1.0, top_p: 1.0, top_k: null}
+  generation:
+    {backend: vllm, max_new_tokens: "${policy.max_total_sequence_length}", temperature: 1.0, top_p: 1.0, top_k: null}
 """
 
 

@@ -1,4 +1,4 @@
-"""OpenRLHF's launch scripts, with dotted flags and with the older ones, translated and patched in their own spelling."""
+"""OpenRLHF's launch scripts, with dotted flags and with the older ones, read and patched in their own spelling."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ DOTTED = """python3 -m openrlhf.cli.train_ppo_ray \\
    --algo.dynamic_filtering_enable --algo.dynamic_filtering_range 0 1 \\
    --actor.adam.lr 5e-7
 """
-OLD = """deepspeed openrlhf --init_kl_coef 1e-3 --use_kl_loss --advantage_estimator group_norm --eps_clip_low_high 0.2 0.27
- --train_batch_size 128 --rollout_batch_size 64 --n_samples_per_prompt 8 --micro_train_batch_size 2 --max_new_tokens 1024
+OLD = """deepspeed openrlhf --init_kl_coef 1e-3 --use_kl_loss --advantage_estimator group_norm
+ --eps_clip_low_high 0.2 0.27
+ --train_batch_size 128 --rollout_batch_size 64 --n_samples_per_prompt 8 --micro_train_batch_size 2
+ --max_new_tokens 1024
  --dynamic_filtering --dynamic_filtering_reward_range 0 1 --actor_learning_rate 5e-7
 """
 

@@ -312,9 +312,7 @@ def test_other_files_are_not_claimed(content: bytes) -> None:
 
 
 def test_nothing_else_is_kept_of_an_event(tmp_path: Path) -> None:
-    text: Any = summary_pb2.Summary.Value(
-        tag="note", metadata=summary_pb2.SummaryMetadata(summary_description="text")
-    )
+    text: Any = summary_pb2.Summary.Value(tag="note", metadata=summary_pb2.SummaryMetadata(summary_description="text"))
     path = tmp_path / "e"
     with path.open("wb") as file:
         writer = RecordWriter(file)

@@ -161,7 +161,7 @@ def test_a_metric_of_no_known_unit_proves_nothing() -> None:
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
 def test_no_unit_proves_more_than_there_is(p: float, q: float) -> None:
-    """For two policies over two tokens, the divergence proven from differences of probabilities stays below the true one."""
+    """For two policies over two tokens, the divergence proven by probabilities stays below the true one."""
     true = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
     unit = proven_divergence("rollout_probs_diff_mean")
     assert unit is not None

@@ -1,4 +1,4 @@
-"""Sweeps and recorded runs made to order: answers as tables, one row a question and one column a sample, where 0 is right."""
+"""Sweeps and recorded runs made to order: tables of answers, one row per question, where 0 is correct."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from breadth.runs.schema import Header, to_toml_value
 from breadth.runs.writer import RunWriter
 
 Swept = Callable[..., Evidence]
-"""``swept(plain, {64: forced}, policy=Policy(...), tokens=100, texts={0: of plain ones, 64: ...}, confidences=..., labelled=True)``.
-"""
+"""``swept(plain, {64: forced}, policy=Policy(...), tokens=100, texts={0: ..., 64: ...}, labelled=True)``; ``confidences`` too."""
 Recorded = Callable[..., Evidence]
 """``recorded(answers, policy, texts=..., confidences=..., thinking=..., tokens=..., labelled=True)``."""
 

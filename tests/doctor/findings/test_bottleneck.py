@@ -46,8 +46,8 @@ def test_a_policy_that_leaves_votes_undone_limits(swept: Any) -> None:
     assert (found.severity, found.loop, found.confidence) == (Severity.NOTE, "both", "strong")
     # One draw scores 62.5 %, a vote of eight everything: nothing is out of reach, and the policy misses 37.5 points.
     assert (
-        found.headline
-        == "The inference policy limits the score: 0% of the questions are out of reach of 8 samples, and the best policy measured"
+        found.headline == "The inference policy limits the score: 0% of the questions are out of reach of 8 samples,"
+        " and the best policy measured"
         " gains 37.5 points on the policy in use (one plain sample)."
     )
     assert [one.changes for one in found.prescriptions] == [(Change("votes", 8),)]
@@ -57,7 +57,8 @@ def test_what_no_draw_gets_right_is_for_training(swept: Any) -> None:
     found = FINDING.check(swept(SAME, policy=Policy(strategy=Vote(8))))
     assert isinstance(found, Finding)
     assert found.headline.startswith(
-        "Training limits the score: 40% of the questions are out of reach of 8 samples, and the best policy measured gains 0.0"
+        "Training limits the score: 40% of the questions are out of reach of 8 samples, and the best policy measured"
+        " gains 0.0"
     )
     # Every question is always or never right: both fits foretell the same 40 % for 80 draws, so it stays training's.
     assert values(found)["out of reach of 80 samples, extrapolated"] == pytest.approx(0.4, abs=0.001)

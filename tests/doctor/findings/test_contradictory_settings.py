@@ -30,8 +30,7 @@ def test_verl_left_at_one_response_a_prompt() -> None:
     assert found.severity is Severity.WARNING
     assert found.confidence == "certain"
     assert (
-        found.headline
-        == "1 contradiction is in the settings: algorithm.adv_estimator=grpo; group left at its default."
+        found.headline == "1 contradiction is in the settings: algorithm.adv_estimator=grpo; group left at its default."
     )
     assert VERL.patch(found.prescriptions[0].changes, VERL.translate({})) == ("actor_rollout_ref.rollout.n=8",)
 

@@ -73,7 +73,7 @@ def test_half_gone_while_no_rise_is_shown_is_a_warning_and_without_a_score_a_not
 
 
 def test_a_score_that_rose_and_stopped_is_told_as_both(make: Any, around: Callable[..., Any]) -> None:
-    """The headline asks the second half; without a word the number beside it, of the whole run, would seem to deny it."""
+    """The headline is about the second half; the fact must say so, or the whole run seems to contradict it."""
     entropy, stopped = around(0.8 * 0.04**T, 0.01), around(np.minimum(0.2 + T, 0.6), 0.01, 1)
     found = FINDING.check(make(entropy=entropy, reward=stopped))
     assert isinstance(found, Finding)

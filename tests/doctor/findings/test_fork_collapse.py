@@ -20,7 +20,7 @@ NAME = "fork-collapse"
 def rows(
     forks: float = 1.0, others: float = 1.0, *, length: int = 40, seed: int = 0, problems: int = 30
 ) -> dict[str, Any]:
-    """200 rollouts in which a token in five forks, with about 1 nat, and the others have about 0.1; both times a factor."""
+    """200 rollouts: one token in five forks, with about 1 nat; the others have about 0.1; both times a factor."""
     rng = np.random.default_rng(seed)
     is_fork = rng.random((200, length)) < 8 / length
     entropy = np.where(
@@ -69,7 +69,7 @@ def test_severity_follows_what_forks_have_left_beside_the_rest(
 
 
 def test_the_mean_hides_it(make: Any) -> None:
-    """Forks fall to about a third while the others double: the mean entropy keeps 0.2 * 0.35 + 0.8 * 0.22 = 0.246 of 0.28."""
+    """Forks fall to about a third, the others double: the mean keeps 0.2 * 0.35 + 0.8 * 0.22 = 0.246 of 0.28."""
     now = rows(0.35, 2.2)
     assert np.mean(now["entropy"]) / np.mean(rows(seed=99)["entropy"]) > 0.8
     found = FINDING.check(run(make, now))

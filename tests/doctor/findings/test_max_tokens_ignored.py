@@ -32,10 +32,7 @@ def test_thinking_past_its_budget_is_counted(swept: Any) -> None:
     assert isinstance(found, Finding)
     check_outcome(found, "max-tokens-ignored")
     assert (found.severity, found.confidence) == (Severity.WARNING, "certain")
-    assert (
-        found.headline
-        == "5 of 100 samples are longer than the request allowed: thinking 328 tokens, 128 allowed."
-    )
+    assert found.headline == "5 of 100 samples are longer than the request allowed: thinking 328 tokens, 128 allowed."
     assert found.evidence[0].value.value == pytest.approx(0.05)  # type: ignore[union-attr]
     assert found.cost.startswith("1,000 tokens were written over the caps")
     changes = [change for one in found.prescriptions for change in one.changes]

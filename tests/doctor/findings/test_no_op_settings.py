@@ -54,9 +54,7 @@ def test_a_left_over_is_a_note() -> None:
     assert isinstance(found, Finding)
     check_outcome(found, NAME)
     assert found.severity is Severity.NOTE
-    assert [one.action for one in found.prescriptions] == [
-        "Remove settings without effect, or turn on what they need"
-    ]
+    assert [one.action for one in found.prescriptions] == ["Remove settings without effect, or turn on what they need"]
     relied = FINDING.check(Evidence("config", config=VERL.translate({f"{actor}.kl_loss_coef": 0.001}), dialect=VERL))
     assert isinstance(relied, Finding)
     assert relied.severity is Severity.WARNING
@@ -112,6 +110,9 @@ def test_a_run_without_settings_says_what_is_missing(make: Any) -> None:
 def test_clip_higher_without_the_number_of_updates_cannot_be_told() -> None:
     found = FINDING.check(trl(epsilon_high=0.28, gradient_accumulation_steps={"expr": "args.accum"}))
     assert isinstance(found, CannotTell)
-    assert found.missing == "the number of updates per generation is not known: epsilon_high=0.28 has an effect from two on"
+    assert (
+        found.missing
+        == "the number of updates per generation is not known: epsilon_high=0.28 has an effect from two on"
+    )
     assert found.switch_on == "now gradient_accumulation_steps=args.accum"
     assert FINDING.check(Evidence("config", config=TrainerConfig(clip_high=0.28))) is None

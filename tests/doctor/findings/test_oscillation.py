@@ -1,4 +1,4 @@
-"""Oscillation is right answers given up for sure more often than found, or traces that change their answer more as they grow."""
+"""Oscillation: correct answers given up more often than gained, or more changes as traces grow."""
 
 from __future__ import annotations
 

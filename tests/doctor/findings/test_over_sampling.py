@@ -35,8 +35,8 @@ def test_a_vote_on_draws_that_all_agree_pays_seven_eighths_for_nothing(swept: An
     check_outcome(found, "over-sampling")
     assert found.severity is Severity.WARNING
     assert (
-        found.headline
-        == "The policy in use, a vote of 8, writes 800 tokens per question; one plain sample loses less than 5 points with"
+        found.headline == "The policy in use, a vote of 8, writes 800 tokens per question;"
+        " one plain sample loses less than 5 points with"
         " 100."
     )
     assert found.evidence[2].value == pytest.approx(7 / 8)

@@ -1,4 +1,4 @@
-"""A sampler that is not the trainer is proven by tokens, by both log-probs or by the metric; what only looks like it is not."""
+"""A sampler that is not the trainer is proven by tokens, by both log-probs or by the metric, and only then."""
 
 from __future__ import annotations
 

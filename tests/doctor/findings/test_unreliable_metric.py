@@ -1,4 +1,4 @@
-"""A number is taken back only when something contradicts it, and a collapse only when it is clearly not there without it."""
+"""A verdict is withdrawn only where something contradicts it, a collapse only where it is clearly absent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_it_keeps_the_contract() -> None:
 def restarted(
     make: Any, first: Mapping[str, Any], *, at: int = 70, every: int = 1, overlap: Mapping[str, Any] | None = None
 ) -> Evidence:
-    """Return a run whose steps from ``at`` on come from a second start; ``overlap`` is what the first had logged there too."""
+    """Return a run that restarts at step ``at``; ``overlap`` is what the first start logged there too."""
     before = {name: np.asarray(values)[:at] for name, values in first.items()}
     made: Evidence = make()
     assert made.run is not None

@@ -1,4 +1,4 @@
-"""Numbers in the wrong unit: impossible ones, far ones, and numbers that are text; and everything that is none of these."""
+"""Numbers in the wrong unit: impossible ones, far ones and text; and all that are none of these."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def trace_row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> RolloutRo
     origin = as_text(env.get("name") or env.get("id") or "") or None
     work = _table(_table(episode, "run"), "work")
     branch = last_branch(trace)
-    prompt = opening_prompt(branch, _table(task, "data"))
+    prompt = first_prompt(branch, _table(task, "data"))
     return {
         **token_columns(branch),
         **weighted_rewards(trace),
@@ -117,7 +117,7 @@ def last_branch(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return branch[::-1]
 
 
-def opening_prompt(branch: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> str | None:
+def first_prompt(branch: Sequence[Mapping[str, Any]], data: Mapping[str, Any]) -> str | None:
     """Return the prompt before the first reply; of a trace without messages, the task's own prompt."""
     replied = next((place for place, node in enumerate(branch) if node.get("sampled")), len(branch))
     if replied:

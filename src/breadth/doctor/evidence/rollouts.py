@@ -298,7 +298,7 @@ def coverage_shift(ends: Ends | None) -> tuple[int, Shift] | None:
     """Return k and the change of pass@k, where k is the smaller group size; None without grades."""
     if ends is None or not (ends.start.is_graded and ends.now.is_graded):
         return None
-    both = [solved_per_group(window) for window in (ends.start, ends.now)]
+    both = [count_correct(window) for window in (ends.start, ends.now)]
     most = min(int(np.bincount(drawn).argmax()) for _, drawn, _ in both)
     start, now = (
         (names[enough], pass_at_k(drawn[enough], right[enough], most))
@@ -308,7 +308,7 @@ def coverage_shift(ends: Ends | None) -> tuple[int, Shift] | None:
     return most, mean_shift(start, now)
 
 
-def solved_per_group(window: Window) -> tuple[Names, IntArray, IntArray]:
+def count_correct(window: Window) -> tuple[Names, IntArray, IntArray]:
     """Return problem, rollouts and correct rollouts of each group."""
     samples = window.samples
     _, first, place = np.unique(samples.groups, return_index=True, return_inverse=True)

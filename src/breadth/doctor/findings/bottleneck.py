@@ -224,7 +224,7 @@ def cross_fitted_best(table: FloatArray, seed: int = 0) -> FloatArray:
     return np.asarray(table[np.arange(len(table)), picks[fold]])
 
 
-def extrapolate_unreachable(samples: PlainSamples, draws: int) -> Interval | None:
+def extrapolate_unreachable(samples: PlainSamples, number: int) -> Interval | None:
     """Return the share of questions that so many samples never solve; None where the fits fail their test.
 
     The test: fits to the first half of each question's samples must predict the result of all samples.
@@ -243,9 +243,9 @@ def extrapolate_unreachable(samples: PlainSamples, draws: int) -> Interval | Non
             replicates=FIT_REPLICATES,
         )
         late = extrapolate_pass_at_k(
-            np.full(samples.num_questions, samples.num_samples), right.sum(axis=1), [draws], replicates=FIT_REPLICATES
+            np.full(samples.num_questions, samples.num_samples), right.sum(axis=1), [number], replicates=FIT_REPLICATES
         )
-    except MeasureError:  # every draw right, or none
+    except MeasureError:  # every sample correct, or none
         return None
     if float(samples.pass_at(samples.num_samples).mean()) not in bracket_fits(early):
         return None

@@ -29,7 +29,7 @@ from breadth.report.sections import Fact, Severity
 if TYPE_CHECKING:
     from breadth.measure.degeneracy import Degeneracy
 
-NAME = "degenerate-rollouts"
+_NAME = "degenerate-rollouts"
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class DegenerateRollouts:
             return None
         ends, texts = training_ends(evidence), completions_at_ends(evidence)
         if ends is None or texts is None:
-            return missing_rollouts(evidence, NAME, "text")
+            return missing_rollouts(evidence, _NAME, "text")
         from breadth.measure.degeneracy import reference_computation, response_degeneracy
 
         reference = reference_computation(texts[0].texts) or None
@@ -77,12 +77,12 @@ class DegenerateRollouts:
         found = mean_shift((texts[0].problems, then), (texts[1].problems, now))
         if found.problems < MIN_CLUSTERS:
             return CannotTell(
-                NAME, f"only {found.problems} problems have texts at one end of the run; {MIN_CLUSTERS} are needed"
+                _NAME, f"only {found.problems} problems have texts at one end of the run; {MIN_CLUSTERS} are needed"
             )
         if found.change.low <= self.few:
             return None
         return Finding(
-            NAME,
+            _NAME,
             self.severity(found),
             "strong",
             "training",

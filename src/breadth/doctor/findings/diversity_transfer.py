@@ -25,7 +25,7 @@ from breadth.report.sections import Fact, Severity
 if TYPE_CHECKING:
     from breadth.measure.diversity import ArmSamples, Transfer
 
-NAME = "diversity-transfer"
+_NAME = "diversity-transfer"
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class DiversityTransfer:
             return None
         ends = evaluation_ends(evidence)
         if ends is None:
-            return missing_rollouts(evidence, NAME)
-        lacking = missing_answers(evidence, NAME, ends)
+            return missing_rollouts(evidence, _NAME)
+        lacking = missing_answers(evidence, _NAME, ends)
         if lacking is not None:
             return lacking
         unsolved = count_unsolved(ends)
         if unsolved < MIN_CLUSTERS:
             missing = f"{unsolved} problems occur at both ends and are solved at neither; {MIN_CLUSTERS} are needed"
             return CannotTell(
-                NAME, missing, "evaluate the same held-out problems, including hard ones, at several steps"
+                _NAME, missing, "evaluate the same held-out problems, including hard ones, at several steps"
             )
         from breadth.measure.diversity import transfer_gap
 
@@ -84,7 +84,7 @@ class DiversityTransfer:
             prescriptions.add_kl_penalty(evidence),
         )
         return Finding(
-            NAME,
+            _NAME,
             Severity.WARNING if lost.low > self.half and not paid else Severity.NOTE,
             "strong",
             "training",

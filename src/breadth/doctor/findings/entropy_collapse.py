@@ -107,7 +107,7 @@ def _facts(evidence: Evidence, entropy: Trend, ratio: Interval, late: Trend | No
     facts = [
         Fact("entropy at the start", entropy.start, "nats", f"{where}: median of the first eighth"),
         Fact("entropy now", entropy.end, "nats", "median of the last eighth"),
-        Fact("left of the start", ratio, "%"),
+        Fact("share of the start", ratio, "%"),
     ]
     score = evidence.trend("reward")
     if score is not None:

@@ -30,7 +30,7 @@ from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import Run
 
-NAME = "fork-collapse"
+_NAME = "fork-collapse"
 
 
 @dataclass(frozen=True)
@@ -68,22 +68,22 @@ class ForkCollapse:
             return None
         kind = evidence.run.header.entropies.get("entropy")
         if "entropy" not in evidence.run.columns:
-            return CannotTell(NAME, "the entropy of each token is not recorded", token_logging_hint(evidence))
+            return CannotTell(_NAME, "the entropy of each token is not recorded", token_logging_hint(evidence))
         if kind is not None and kind.estimator == "sampled":
             return CannotTell(
-                NAME,
+                _NAME,
                 "the recorded entropy is minus the log-probability of the sampled token",
                 token_logging_hint(evidence),
             )
         windows = [ends for ends in (training_ends(evidence), evaluation_ends(evidence)) if ends is not None]
         if not windows:
-            return missing_rollouts(evidence, NAME)
+            return missing_rollouts(evidence, _NAME)
 
         for ends in windows:
             found = compare_forks(evidence.run, ends, self.forks)
             if isinstance(found, ForkEntropy):
                 return self.report(evidence, ends, found) if found.left.high < self.floor else None
-        return CannotTell(NAME, str(found), token_logging_hint(evidence))
+        return CannotTell(_NAME, str(found), token_logging_hint(evidence))
 
     def report(self, evidence: Evidence, ends: Ends, found: ForkEntropy) -> Finding:
         """Build the finding."""
@@ -92,7 +92,7 @@ class ForkCollapse:
         rest = f"{found.rest.value:.0%}"
         others = f", while the others kept {rest}" if deeper else f", and that of the others to {rest}"
         return Finding(
-            NAME,
+            _NAME,
             self.severity(found) if deeper else Severity.NOTE,
             "strong" if kind is not None and kind.estimator == "exact" else "likely",
             "training",

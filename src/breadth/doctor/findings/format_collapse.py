@@ -31,7 +31,7 @@ from breadth.measure.response_style import FORMATS, surface_format
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
-NAME = "format-collapse"
+_NAME = "format-collapse"
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,17 @@ class FormatCollapse:
             return None
         found, ends = format_shift(evidence), training_ends(evidence)
         if found is None or ends is None:
-            return missing_rollouts(evidence, NAME, "text")
+            return missing_rollouts(evidence, _NAME, "text")
         if found.share.problems < MIN_CLUSTERS:
             return CannotTell(
-                NAME,
+                _NAME,
                 f"only {found.share.problems} problems have texts at one end of the run; {MIN_CLUSTERS} are needed",
             )
         if not self.has_collapsed(found):
             return None
         fell = describe_fall(evidence)
         return Finding(
-            NAME,
+            _NAME,
             Severity.WARNING if fell else Severity.NOTE,
             "strong",
             "training",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from breadth.doctor.evidence.record import Evidence, is_inference_run
 from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
-
-if TYPE_CHECKING:
-    from breadth.inference.records import Sampling
 
 _NAME = "max-tokens-ignored"
 
@@ -105,14 +102,13 @@ def caps_by_step(evidence: Evidence) -> dict[int, tuple[int | None, int | None]]
     result = sweep(evidence)
     if result is not None:
         plan = result.evidence.plan
-        drawn = plan.policy.sampling
-        return {step: (drawn.max_tokens, _thinking(drawn, arm.budget)) for step, arm in enumerate(plan.arms)}
+        sampling = plan.policy.sampling
+        return {
+            step: (sampling.max_tokens, sampling.thinking_tokens if arm.budget is None else arm.budget)
+            for step, arm in enumerate(plan.arms)
+        }
     policy = None if evidence.run is None else recorded_policy(evidence.run)
     return {} if policy is None else {0: (policy.sampling.max_tokens, policy.sampling.thinking_tokens)}
-
-
-def _thinking(drawn: Sampling, budget: int | None) -> int | None:
-    return drawn.thinking_tokens if budget is None else budget
 
 
 def check_probe(evidence: Evidence) -> Finding | None:

@@ -20,7 +20,7 @@ from breadth.measure.intervals import Interval, wilson
 from breadth.measure.response_style import surface_format
 from breadth.report.sections import Fact, Severity
 
-NAME = "narrow-data-format"
+_NAME = "narrow-data-format"
 CHOICE = "multiple choice"
 _OPTION = re.compile(r"(?:^|[\s(])([A-E])[).:](?=\s)")
 _OPTIONS = frozenset("ABC")
@@ -49,7 +49,7 @@ class NarrowDataFormat:
         count = len(evidence.data)
         if wilson(count, count).low <= self.nearly:
             return CannotTell(
-                NAME,
+                _NAME,
                 f"{count} texts of the training data were given; even if all were alike, {_enough(self.nearly)} are"
                 " needed",
             )
@@ -66,7 +66,7 @@ class NarrowDataFormat:
             else f"training problems are {kind}"
         )
         return Finding(
-            NAME,
+            _NAME,
             Severity.WARNING if same else Severity.NOTE,
             "strong" if same else "likely",
             "training",
@@ -83,7 +83,7 @@ def missing_data(evidence: Evidence) -> CheckResult:
     if not covers_training(evidence):
         return None
     return CannotTell(
-        NAME,
+        _NAME,
         "no sample of the training data was given",
         "breadth doctor RUN DATA.parquet: name the data next to the run",
     )

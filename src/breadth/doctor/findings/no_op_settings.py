@@ -17,7 +17,7 @@ from breadth.doctor.lint import (
 )
 from breadth.report.sections import Fact
 
-NAME = "no-op-settings"
+_NAME = "no-op-settings"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:
         else []
     )
     return Finding(
-        NAME,
+        _NAME,
         issue_severity(points),
         _confidence(evidence),
         "configuration",
@@ -113,7 +113,7 @@ def missing_settings(evidence: Evidence) -> CannotTell | None:
             " on"
         )
         return CannotTell(
-            NAME, missing, f"now {config.user_settings['updates']}" if "updates" in config.user_settings else ""
+            _NAME, missing, f"now {config.user_settings['updates']}" if "updates" in config.user_settings else ""
         )
     trained = (
         evidence.run is not None
@@ -122,7 +122,7 @@ def missing_settings(evidence: Evidence) -> CannotTell | None:
     )
     if trained and not config.user_settings:
         return CannotTell(
-            NAME, "the run's settings are not known", "the trainer's configuration file, named next to the log"
+            _NAME, "the run's settings are not known", "the trainer's configuration file, named next to the log"
         )
     return None
 

@@ -87,7 +87,7 @@ class Oscillation:
 
 
 def report_losses(worst: ArmRevisions, arms: Sequence[ArmRevisions]) -> Finding:
-    """Build the finding for the arm that loses the most right answers."""
+    """Build the finding for the arm that loses the most correct answers."""
     points = 100 * worst.given_up.value
     return Finding(
         _NAME,

@@ -26,7 +26,7 @@ from breadth.measure.diversity import AnswerCounts, count_answers
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
-NAME = "overconfidence"
+_NAME = "overconfidence"
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Overconfidence:
             return None
         ends = evaluation_ends(evidence)
         if ends is None:
-            return missing_rollouts(evidence, NAME)
+            return missing_rollouts(evidence, _NAME)
         lacking = missing_agreement(evidence, ends)
         if lacking is not None:
             return lacking
         wrong = agreement_shift(ends, self.agree, right=False)
         if wrong.problems < MIN_CLUSTERS:
             return CannotTell(
-                NAME,
+                _NAME,
                 f"{wrong.problems} problems have {self.agree} rollouts at one end of the run; {MIN_CLUSTERS} are"
                 " needed",
             )
@@ -92,7 +92,7 @@ class Overconfidence:
             prescriptions.add_kl_penalty(evidence),
         )
         return Finding(
-            NAME,
+            _NAME,
             Severity.WARNING if fell else Severity.NOTE,
             "strong",
             "training",
@@ -109,10 +109,10 @@ class Overconfidence:
 
 def missing_agreement(evidence: Evidence, ends: Ends) -> CannotTell | None:
     """Say why agreement cannot be counted; None where it can."""
-    lacking = missing_answers(evidence, NAME, ends)
+    lacking = missing_answers(evidence, _NAME, ends)
     if lacking is None and ends.now.split == "train" and evidence.config.dynamic_sampling:
         return CannotTell(
-            NAME,
+            _NAME,
             "groups that agree were resampled, so they are not among the rollouts",
             "evaluate on held-out problems",
         )

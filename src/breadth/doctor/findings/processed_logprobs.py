@@ -51,7 +51,7 @@ class ProcessedLogprobs:
 
 def describe_processing(sampling: Sampling | None, *, looks: bool) -> Finding:
     """Build the finding."""
-    drawn = "" if sampling is None else f" of temperature {sampling.temperature:g} and top-p {sampling.top_p:g}"
+    settings = "" if sampling is None else f" of temperature {sampling.temperature:g} and top-p {sampling.top_p:g}"
     facts = [Fact("log-probs", "processed", "", "by the probe: they move with the temperature")]
     if sampling is not None:
         facts.append(
@@ -62,7 +62,8 @@ def describe_processing(sampling: Sampling | None, *, looks: bool) -> Finding:
         Severity.WARNING if looks else Severity.NOTE,
         "certain",
         "inference",
-        f"The server's log-probs are processed{drawn or ', not those of temperature 1'}: confidences are of a different"
+        f"The server's log-probs are processed{settings or ', not those of temperature 1'}: confidences are of a"
+        " different"
         " distribution.",
         tuple(facts),
         "The log-probs of the same token are equal at two temperatures.",

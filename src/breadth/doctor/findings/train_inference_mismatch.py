@@ -19,7 +19,7 @@ from breadth.doctor.evidence.rollouts import covers_training, token_logging_hint
 from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.runs.reader import Run
 
-NAME = "train-inference-mismatch"
+_NAME = "train-inference-mismatch"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TrainInferenceMismatch:
         if None in attempts or evidence.config.engine == "hf":
             return None
         reasons = dict.fromkeys(attempt for attempt in attempts if isinstance(attempt, str))
-        return CannotTell(NAME, "; ".join(reasons), evidence.how_to_log("mismatch") or token_logging_hint(evidence))
+        return CannotTell(_NAME, "; ".join(reasons), evidence.how_to_log("mismatch") or token_logging_hint(evidence))
 
     def prove_by_tokens(self, evidence: Evidence, run: Run) -> tuple[ProofAttempt, ...]:
         """Try the two proofs that need numbers of every token."""
@@ -89,7 +89,7 @@ def describe_proofs(evidence: Evidence, proofs: list[Proof]) -> Finding:
     }
     score = evidence.trend("reward")
     return Finding(
-        NAME,
+        _NAME,
         proofs[0].severity,
         proofs[0].confidence,
         "training",

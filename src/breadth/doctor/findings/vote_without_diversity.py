@@ -77,7 +77,7 @@ class VoteWithoutDiversity:
         return self.compare_with_selector(samples, gaps[-1]) if same else None
 
     def compare_with_selector(self, samples: PlainSamples, vote: Interval) -> Finding | None:
-        """Tell a narrow model from right answers that are outvoted."""
+        """Separate a narrow model from correct answers that are outvoted."""
         from breadth.measure.intervals import mean_interval
 
         reached, single = samples.pass_at(samples.num_samples), samples.pass_at(1)
@@ -104,7 +104,7 @@ class VoteWithoutDiversity:
         )
 
     def report_outvoted(self, samples: PlainSamples, vote: Interval, beyond: Interval) -> Finding:
-        """Build the finding for right answers that are outvoted."""
+        """Build the finding for correct answers that are outvoted."""
         return Finding(
             _NAME,
             Severity.NOTE,

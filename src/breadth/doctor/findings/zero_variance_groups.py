@@ -84,7 +84,7 @@ def side_of_flat_groups(evidence: Evidence) -> _Side | None:
 
 
 def count_sides(graded: Outcomes, first: int) -> _Side | None:
-    """Count flat groups that are all wrong and all right; None where there are none."""
+    """Count flat groups that are all wrong and all correct; None where there are none."""
     late = graded.steps >= first
     several = late & (graded.graded > 1)
     wrong, right = (
