@@ -51,7 +51,7 @@ def test_columns_are_named_as_a_mapping(tmp_path: Path) -> None:
 
 
 def test_nothing_to_look_at_is_an_error() -> None:
-    with pytest.raises(SettingsError, match="Nothing was named"):
+    with pytest.raises(SettingsError, match="No path was given"):
         breadth.diagnose()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+from breadth.doctor.finding import FINDINGS
 from breadth.inference.catalogue import STRATEGIES
 from breadth.runs.importer import IMPORTERS
 from breadth.training.catalogue import MECHANISMS
@@ -134,14 +136,18 @@ def test_no_function_is_long() -> None:
 
 
 @cache
-def hook(name: str) -> ModuleType:
-    """Load one of the documentation's own hooks, so that the build and the tests hold one rule."""
-    spec = spec_from_file_location(f"{name}_hook", ROOT / "docs" / "hooks" / f"{name}.py")
+def load_module(path: Path) -> ModuleType:
+    """Load a script of the documentation or the tools, so that it and the tests hold one rule."""
+    spec = spec_from_file_location(f"{path.stem}_script", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def hook(name: str) -> ModuleType:
+    return load_module(ROOT / "docs" / "hooks" / f"{name}.py")
 
 
 def test_every_public_name_is_documented() -> None:
@@ -195,3 +201,15 @@ def test_the_project_names_no_machine() -> None:
             assert "/" + "work/" not in text, name
             assert "/" + "root/" not in text, name
             assert "/" + "home/" not in text, name
+
+
+def test_the_pages_of_results_are_what_the_data_gives() -> None:
+    tool = load_module(ROOT / "tools" / "write_results.py")
+    for name, text in tool.pages().items():
+        written = (ROOT / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")
+        assert written == text, "run: python tools/write_results.py"
+
+
+def test_every_finding_is_on_the_page_of_findings() -> None:
+    page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(FINDINGS.entries)

@@ -46,7 +46,7 @@ def block_after(heading: str) -> str:
 
 
 def numbers_in(text: str) -> set[str]:
-    return set(re.findall(r"(?<![\w-])\d+(?:\.\d+)?%?", text))
+    return set(re.findall(r"(?<![\w.-])\d+(?:\.\d+)?%?", text))
 
 
 def test_the_doctors_page_is_what_it_prints(fixtures: Path) -> None:

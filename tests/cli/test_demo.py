@@ -42,7 +42,7 @@ def finished(tiny_plan: DemoPlan, base: Path, tmp_path_factory: pytest.TempPathF
     """A demo that was run: its folder, what it printed, what it said on the way."""
     folder = tmp_path_factory.mktemp("demo") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo_plan, "FAST", tiny_plan)
+        patch.setattr(demo_plan, "FAST_DEMO", tiny_plan)
         done = CliRunner().invoke(app, ["demo", "--fast", "--out", str(folder), "--base", str(base)])
     assert done.exit_code == 0, (done.output, done.exception)
     return folder, done.stdout, done.stderr
@@ -64,7 +64,7 @@ def test_it_ends_with_the_table_what_it_means_and_the_page(finished: tuple[Path,
 def test_the_same_again_as_json_and_as_a_page_elsewhere(
     tiny_plan: DemoPlan, finished: tuple[Path, str, str], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_plan, "FAST", tiny_plan)
+    monkeypatch.setattr(demo_plan, "FAST_DEMO", tiny_plan)
     page = tmp_path / "page.html"
     done = CliRunner().invoke(
         app, ["demo", "--fast", "--out", str(finished[0]), "--base", str(base), "--json", "--html", str(page)]
@@ -79,7 +79,7 @@ def test_the_same_again_as_json_and_as_a_page_elsewhere(
 def test_another_seed_in_the_same_folder_is_refused(
     tiny_plan: DemoPlan, finished: tuple[Path, str, str], base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_plan, "FAST", tiny_plan)
+    monkeypatch.setattr(demo_plan, "FAST_DEMO", tiny_plan)
     done = CliRunner().invoke(app, ["demo", "--fast", "--seed", "1", "--out", str(finished[0]), "--base", str(base)])
     assert isinstance(done.exception, BrokenFileError)
     assert "--out" in done.exception.remedy

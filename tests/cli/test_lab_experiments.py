@@ -28,7 +28,7 @@ def work(settings, folder, base, told):
 """
 EXPERIMENT = """
 from dataclasses import dataclass
-from breadth.lab.trials.experiment import Trial
+from breadth.lab.trials.experiment import ExperimentTrial
 from breadth.report.sections import Page
 from breadth.report.sections import Fact, Facts
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Small:
     seeds: int = 3
     def trials(self, bench):
         asked = [(f"t/seed-{n}", n) for n in range(bench.seeds)] + [("x/seed-0", 9)]
-        return tuple(Trial(name, "work_of_cli:work", {"value": n, "weights": bench.weights}) for name, n in asked)
+        return tuple(ExperimentTrial(name, "work_of_cli:work", {"value": n, "weights": bench.weights}) for name, n in asked)
     def page(self, done, bench):
         return Page("Small", [Facts("Found", [Fact(one.trial.name, one.result["value"]) for one in done])])
 SMALL = Small()

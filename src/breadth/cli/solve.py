@@ -48,6 +48,14 @@ Dialect = Annotated[
 ]
 Model = Annotated[str | None, typer.Option("--model", help="Model name; may be left out if the server has only one.")]
 
+System = Annotated[str | None, typer.Option("--system", help="System prompt.")]
+AnswerFormat = Annotated[
+    str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")
+]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Maximum tokens per completion.")]
+Temperature = Annotated[float | None, typer.Option("--temperature", help="Sampling temperature.")]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
+
 
 def solve(
     question: Annotated[
@@ -63,18 +71,16 @@ def solve(
         typer.Option("--allocator", help="Spread one budget over the file: elimination, round-robin, greedy."),
     ] = None,
     model: Model = None,
-    system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Maximum tokens per completion.")] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", help="Sampling temperature.")] = None,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
     budget_tokens: Annotated[
         int | None, typer.Option("--budget-tokens", help="Maximum output tokens in total.")
     ] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", help="Maximum seconds in total.")] = None,
-    answer_format: Annotated[
-        str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")
-    ] = None,
+    answer_format: AnswerFormat = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="Questions solved at the same time.", min=1)] = 4,
-    seed: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0,
+    seed: Seed = 0,
     dialect: Dialect = "auto",
     out: Annotated[
         Path | None,

@@ -18,7 +18,7 @@ from breadth.api import api_key, resolve_policy, server_urls
 from breadth.base.errors import SettingsError
 from breadth.base.settings import dump
 from breadth.cli.output import Html, Json, deliver, progress
-from breadth.cli.solve import Dialect, Model
+from breadth.cli.solve import AnswerFormat, Dialect, MaxTokens, Model, Seed, System, Temperature
 from breadth.inference.budget import Spend
 from breadth.report.cells import format_number
 from breadth.report.plaintext import pluralize
@@ -58,6 +58,28 @@ Out = Annotated[
     ),
 ]
 
+Servers = Annotated[
+    list[str] | None, typer.Argument(metavar="URL", help="Address of the server; several share the work.")
+]
+PolicyOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy-out", help="Where to write the policy; policy.toml in the run folder if left out.", dir_okay=False
+    ),
+]
+BudgetTokens = Annotated[
+    int | None, typer.Option("--budget-tokens", help="Maximum output tokens of the whole sweep.", min=1)
+]
+Budgets = Annotated[
+    str | None,
+    typer.Option(
+        "--budgets", help="Thinking tokens to force, as in 64,128,256; none for widths only. Default: by the model."
+    ),
+]
+Questions = Annotated[
+    int | None, typer.Option("--questions", help="Number of questions to use, sampled at random.", min=1)
+]
+
 
 @dataclass(frozen=True)
 class SweepLimits:
@@ -72,48 +94,30 @@ class SweepLimits:
 
 
 def tune(
-    urls: Annotated[
-        list[str] | None, typer.Argument(metavar="URL", help="Address of the server; several share the work.")
-    ] = None,
+    urls: Servers = None,
     *,
     tasks: Tasks,
     out: Out,
-    policy_out: Annotated[
-        Path | None,
-        typer.Option(
-            "--policy-out", help="Where to write the policy; policy.toml in the run folder if left out.", dir_okay=False
-        ),
-    ] = None,
-    budget_tokens: Annotated[
-        int | None, typer.Option("--budget-tokens", help="Maximum output tokens of the whole sweep.", min=1)
-    ] = None,
-    budgets: Annotated[
-        str | None,
-        typer.Option(
-            "--budgets", help="Thinking tokens to force, as in 64,128,256; none for widths only. Default: by the model."
-        ),
-    ] = None,
+    policy_out: PolicyOut = None,
+    budget_tokens: BudgetTokens = None,
+    budgets: Budgets = None,
     widths: Annotated[str, typer.Option("--widths", help="Vote sizes to measure.")] = "1,2,4,8",
     samples: Annotated[int, typer.Option("--samples", help="Samples of each question at each budget.", min=1)] = 4,
-    questions: Annotated[
-        int | None, typer.Option("--questions", help="Number of questions to use, sampled at random.", min=1)
-    ] = None,
+    questions: Questions = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
     policy: Annotated[
         str, typer.Option("--policy", help="A policy.toml for sampling, reading, prompt and prices.")
     ] = "single",
     model: Model = None,
-    system: Annotated[str | None, typer.Option("--system", help="System prompt.")] = None,
-    answer_format: Annotated[
-        str | None, typer.Option("--answer-format", help="How to read the answer: stated, number or whole.")
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", help="Maximum tokens per completion.")] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", help="Sampling temperature.")] = None,
+    system: System = None,
+    answer_format: AnswerFormat = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
     logprobs: Annotated[
         bool, typer.Option("--logprobs", help="Ask for log-probs, to see whether confidence can be trusted.")
     ] = False,
     concurrency: Annotated[int, typer.Option("--concurrency", help="Samples in flight at the same time.", min=1)] = 8,
-    seed: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0,
+    seed: Seed = 0,
     dialect: Dialect = "auto",
     as_json: Json = False,
     html: Html = None,
@@ -129,7 +133,7 @@ def tune(
         "top_logprobs": TOP_LOGPROBS if logprobs else None,
     }
     measured = resolve_policy(policy, answer_format, sampling, {"model": model, "system": system})
-    wishes = SweepOptions(measured, parse_counts(widths, "--widths"), parse_budgets(budgets), samples, seed)
+    options = SweepOptions(measured, parse_counts(widths, "--widths"), parse_budgets(budgets), samples, seed)
     limits = SweepLimits(budget_tokens, yes, concurrency)
     require_consent(limits)
     try:
@@ -138,7 +142,7 @@ def tune(
                 server_urls(urls, "http://localhost:8000"),
                 dialect,
                 select_questions(tasks, questions, seed),
-                wishes,
+                options,
                 out,
                 limits,
             )
@@ -192,12 +196,17 @@ def is_interactive() -> bool:
 
 
 async def run_sweep(
-    urls: list[str], dialect: str, questions: tuple[Question, ...], wishes: SweepOptions, out: Path, limits: SweepLimits
+    urls: list[str],
+    dialect: str,
+    questions: tuple[Question, ...],
+    options: SweepOptions,
+    out: Path,
+    limits: SweepLimits,
 ) -> None:
     """Estimate the cost, ask where needed, then collect the samples."""
-    sampler = await connect(urls, dialect=dialect, key=api_key(), model=wishes.policy.model)
+    sampler = await connect(urls, dialect=dialect, key=api_key(), model=options.policy.model)
     try:
-        sweep = Sweep(sampler, questions, wishes, out, ceiling=limits.tokens, concurrency=limits.concurrency)
+        sweep = Sweep(sampler, questions, options, out, ceiling=limits.tokens, concurrency=limits.concurrency)
         with progress("a few samples, to estimate the cost of the sweep"):
             estimate = await sweep.run_pilot()
         print_estimate(sweep, estimate)

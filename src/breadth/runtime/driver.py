@@ -86,7 +86,7 @@ class Driver:
     journal: Journal = field(default_factory=Journal)
     """Records outcomes for a later resume; by default nowhere."""
 
-    async def solve(self, strategy: Strategy, task: Task, *, budget: Budget = Budget()) -> SolveResult:
+    async def solve(self, strategy: Strategy, task: Task, *, budget: Budget = Budget()) -> SolveResult:  # noqa: B008 - frozen
         """Run a strategy on a task; it never spends more than ``budget`` and the driver's own ledger allow."""
         self.check(strategy)
         self.journal.begin_task(task.name, self.fingerprint(strategy, task))

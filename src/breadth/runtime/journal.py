@@ -151,7 +151,7 @@ class Journal:
                     file.truncate(size)
                 if file.write(line) != len(line):  # the disk is full: leave the file as long as it was
                     file.truncate(size)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301 - worded below
         except OSError as error:
             raise write_error(path, error) from error
 

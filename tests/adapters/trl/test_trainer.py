@@ -432,7 +432,7 @@ def test_a_grade_that_nobody_gives_is_refused_at_attach(tiny: Any) -> None:
     with pytest.raises(MechanismError, match=r"flat-filter reads credit\.correct"):
         tiny.trainer("ungraded", "dapo", rewards=rewards)
     assert tiny.train(tiny.trainer("graded", "dapo", rewards=rewards, options={"correct": "tiny_reward"}, max_steps=1))
-    with pytest.raises(MechanismError, match="must be 1 for a right answer and 0 for a wrong one; length gave"):
+    with pytest.raises(MechanismError, match="must be 1 for a correct answer and 0 for a wrong one; length gave"):
         tiny.train(tiny.trainer("misgraded", "dapo", rewards=rewards, options={"correct": "length"}, max_steps=1))
 
 

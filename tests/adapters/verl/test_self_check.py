@@ -146,4 +146,4 @@ def test_the_command_fails_loudly_and_says_more_when_all_is_well(
     assert capsys.readouterr().out.splitlines()[0] == "verl 0.9.1"
     assert hook.main([]) == 0
     assert hook.main([str(tmp_path / "nothing.toml")]) == 1
-    assert "no recipe, and no file" in capsys.readouterr().err
+    assert "not a recipe, and not a file" in capsys.readouterr().err

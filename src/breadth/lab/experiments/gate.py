@@ -86,7 +86,7 @@ class GateResult:
 
 def run_gate(
     reasoner: Reasoner,
-    gate: Gate = Gate(),
+    gate: Gate = Gate(),  # noqa: B008 - frozen
     trained: Path | None = None,
     on_stage: OnStage = lambda _: None,
 ) -> GateResult:

@@ -331,7 +331,7 @@ def choose_problems(trainer: Any, case: KnownCase, base: Path | None) -> None:
     from breadth.base.errors import SettingsError
     from breadth.lab.evaluation.evaluate import evaluate
 
-    assert case.fault.keep_outside is not None
+    assert case.fault.keep_outside is not None  # noqa: S101 - checked by the caller
     reasoner = load_reasoner(base)
     problems = case.grpo_run.training_problems(reasoner.teacher.facts.prime)
     shares = evaluate(reasoner, problems, BASE_REPLIES).right.mean(1)

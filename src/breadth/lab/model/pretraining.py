@@ -45,8 +45,8 @@ class PretrainingPlan:
 
 def pretrain(
     teacher: Teacher,
-    plan: PretrainingPlan = PretrainingPlan(),
-    shape: ReasonerShape = ReasonerShape(),
+    plan: PretrainingPlan = PretrainingPlan(),  # noqa: B008 - frozen
+    shape: ReasonerShape = ReasonerShape(),  # noqa: B008 - frozen
     held_out: frozenset[Problem] = frozenset(),
     on_loss: OnLoss | None = None,
 ) -> Reasoner:

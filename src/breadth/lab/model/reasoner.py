@@ -57,7 +57,7 @@ class Reasoner:
     """Who wrote the traces it learnt from; knows which facts are firm."""
 
 
-def build_reasoner(teacher: Teacher, shape: ReasonerShape = ReasonerShape(), seed: int = 0) -> Reasoner:
+def build_reasoner(teacher: Teacher, shape: ReasonerShape = ReasonerShape(), seed: int = 0) -> Reasoner:  # noqa: B008 - frozen
     """Build an untrained reasoner; its weights depend on the seed alone."""
     try:
         import torch

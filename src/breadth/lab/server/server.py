@@ -72,7 +72,7 @@ class LabServerSettings:
 class LabServer:
     """A reasoner on an address while the context lasts."""
 
-    def __init__(self, reasoner: Reasoner, settings: LabServerSettings = LabServerSettings()) -> None:
+    def __init__(self, reasoner: Reasoner, settings: LabServerSettings = LabServerSettings()) -> None:  # noqa: B008 - frozen
         self.reasoner = reasoner
         """What is served."""
         self.settings = settings

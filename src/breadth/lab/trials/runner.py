@@ -85,7 +85,7 @@ class TrialProcesses:
             if self.closing:
                 return None
             # In a session of its own: Ctrl-C reaches this process only, which then ends the others in order.
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -125,7 +125,7 @@ def run_trials(
     folder: Path,
     base: Path | None,
     jobs: int,
-    observer: TrialObserver = TrialObserver(),
+    observer: TrialObserver = TrialObserver(),  # noqa: B008 - frozen
 ) -> list[TrialFailure]:
     """Run the unfinished trials, ``jobs`` at once, and return those that failed; a failure does not stop the others.
 

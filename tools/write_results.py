@@ -1,4 +1,7 @@
-"""Generate the pages of results from committed data: every figure comes from a file, none is typed in by hand."""
+"""Write docs/results/ from the committed data: every figure comes from a file, none is typed in by hand.
+
+python tools/write_results.py
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
-
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.cells import format_cell
 
-DATA = Path(__file__).parents[1] / "data"
+DOCS = Path(__file__).parents[1] / "docs"
+DATA, RESULTS = DOCS / "data", DOCS / "results"
 EXPERIMENTS = ("gate", "choices", "choices-several", "corners", "confirmation", "smollm2", "remedies", "known-truth")
 LABELS = {
     "collapse": "entropy-collapse",
@@ -59,13 +61,6 @@ INFERENCE = """# Results at inference
 
 Measured next to peers in one run each. Intervals are bootstrap intervals over questions, 95 %.
 """
-
-
-def on_files(files: Files, config: Any) -> Files:
-    """Add the pages."""
-    for name, content in pages().items():
-        files.append(File.generated(config, f"results/{name}.md", content=content))
-    return files
 
 
 def pages() -> dict[str, str]:
@@ -257,3 +252,9 @@ def cell(value: Any, unit: str) -> str:
 def escape(text: str) -> str:
     """Return text that Markdown leaves as it is in a table."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    RESULTS.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
