@@ -36,7 +36,7 @@ def test_a_question_gets_its_answer_confidence_and_cost(breadth: Command, llama:
         tmp_path / "run",
     )
     assert done.returncode == 0, done.stderr
-    for word in ("answer", "confidence", "votes", "draws", "tokens written"):
+    for word in ("answer", "confidence", "votes", "samples", "tokens written"):
         assert word in done.stdout
     run = Run.open(tmp_path / "run")
     drawn = run.query("SELECT count(*) AS n FROM rollouts").to_pylist()[0]["n"]
@@ -113,7 +113,7 @@ def test_a_file_of_questions(breadth: Command, llama: str, tmp_path: Path, alloc
         (("q", "--url", "http://127.0.0.1:9", "--answer-format", "wohle"), "whole"),
         (("--url", "http://127.0.0.1:9"), "Give one question or --tasks"),
         (("--url", "http://127.0.0.1:9", "--tasks", "missing.jsonl"), "missing.jsonl"),
-        (("q",), "No server was named"),
+        (("q",), "No server was given"),
         (("caf\udce9", "--url", "http://127.0.0.1:9"), "not UTF-8"),
         (("q", "--system", "caf\udce9", "--url", "http://127.0.0.1:9"), "not UTF-8"),
         (("q", "--policy", "nowhere.toml", "--url", "http://127.0.0.1:9"), "nowhere.toml: cannot be read"),
@@ -259,7 +259,7 @@ def test_a_file_ends_with_its_sums() -> None:
     # Wilson at 1 of 2: (0.09, 0.91).
     assert (
         describe_totals(rows)
-        == "2 questions, 10 draws (0 failed), 2,468 tokens written; right: 1 of 2 (0.09 to 0.91), 2,468 tokens for each"
+        == "2 questions, 10 samples (0 failed), 2,468 tokens written; right: 1 of 2 (0.09 to 0.91), 2,468 tokens for each"
     )
     console = Console(width=100)
     with console.capture() as captured:

@@ -139,7 +139,7 @@ def test_answers_that_cannot_be_read_are_told_before_the_sweep(tune: Command, ur
 
 
 def test_nobody_to_ask_and_no_ceiling_is_refused_before_anything(tune: Command) -> None:
-    with pytest.raises(SettingsError, match="nobody to ask"):
+    with pytest.raises(SettingsError, match="no token limit"):
         tune("http://127.0.0.1:9")
 
 
@@ -160,13 +160,13 @@ def test_a_ceiling_of_nothing_is_refused_before_anything(tune: Command) -> None:
 def test_a_ceiling_is_consent(tune: Command, url: str) -> None:
     done = tune(url, *SMALL, "--budgets", "16", "--budget-tokens", "700")
     # 2 x 36 + 2 x 20 = 112 tokens a question; nine tenths of 700 pay for five.
-    assert "5 questions of 16 (what the ceiling pays for) x (2 plain + 1 budget x 2 forced)" in done.stderr
+    assert "5 questions of 16 (within the token limit) x (2 plain + 1 budget x 2 forced)" in done.stderr
 
 
 def test_a_no_keeps_the_pilot_and_stops(
     tune: Command, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verb, "somebody_to_ask", lambda: True)
+    monkeypatch.setattr(verb, "is_interactive", lambda: True)
     done = tune(url, *SMALL, "--budgets", "16", input="n\n")
     assert done.exit_code == verb.EXIT_DECLINED
     assert "the pilot is kept" in done.stderr

@@ -1,4 +1,4 @@
-"""A reasoner that knows four traces of one problem by heart: small, quick to make, and sure of how a reply is written."""
+"""A tiny reasoner that has memorised four traces of one problem, and made-up results of a demo."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def memorised_folder(memorised: Reasoner, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def demo_results() -> DemoResults:
-    """A demo made up so that everything shows: a vote is right on twelve of sixteen problems where a long thought is on four."""
+    """A demo in which everything shows: a vote is right on twelve of sixteen problems, a long thought on four."""
     plan = DemoPlan(
         steps=3, problems=16, samples=8, votes=4, budgets=(8, 16, 64), budget_samples=2, thinking=64, repeats=2
     )

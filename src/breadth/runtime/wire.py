@@ -1,6 +1,6 @@
 """The OpenAI wire format, described once: paths, server-sent events, and the fields read and written.
 
-The samplers read it; the proxy reads and writes it. Requests differ by server: see `ServerDialect`.
+The samplers read it; the proxy, the lab's server and the fake server write it too. Requests differ by server: see `ServerDialect`.
 """
 
 from __future__ import annotations
@@ -297,6 +297,16 @@ def usage_body(prompt_tokens: int, completion_tokens: int, *, cached_tokens: int
         "total_tokens": prompt_tokens + completion_tokens,
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }
+
+
+def token_entry(text: str, logprob: float) -> dict[str, Any]:
+    """Return a token with its log-prob in the format of chats."""
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+
+
+def chat_logprob_entry(text: str, logprob: float, top: Iterable[tuple[str, float]]) -> dict[str, Any]:
+    """Return a sampled token and the likeliest ones at its position in the format of chats."""
+    return token_entry(text, logprob) | {"top_logprobs": [token_entry(*pair) for pair in top]}
 
 
 def error_body(message: str, kind: str, *, param: str | None = None, code: str | None = None) -> dict[str, Any]:

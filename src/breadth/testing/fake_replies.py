@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any
 
 from breadth.runtime.dialect import CHAT_PATH
-from breadth.runtime.wire import DONE_EVENT, error_body, format_event, reply_head, usage_body
+from breadth.runtime.wire import DONE_EVENT, chat_logprob_entry, error_body, format_event, reply_head, usage_body
 
 
 @dataclass(frozen=True)
@@ -158,14 +158,7 @@ def chat_chunks(reply: Reply, index: int, top: int | None) -> Iterator[dict[str,
 
 def chat_logprob(token: ReplyToken, top: int) -> dict[str, Any]:
     """Return the log-prob of a token with its alternatives."""
-    return logprob_entry(token.text, token.logprob) | {
-        "top_logprobs": [logprob_entry(*pair) for pair in token.top_tokens(top)]
-    }
-
-
-def logprob_entry(text: str, logprob: float) -> dict[str, Any]:
-    """Return one token with its log-prob and bytes."""
-    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+    return chat_logprob_entry(token.text, token.logprob, token.top_tokens(top))
 
 
 def text_choice(reply: Reply, index: int, top: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A demo from end to end on a tiny base, interrupted and taken up again; folders, bases and installations that are refused."""
+"""A demo end to end on a tiny base, interrupted and resumed; folders, bases and installations that are refused."""
 
 from __future__ import annotations
 

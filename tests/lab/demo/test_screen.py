@@ -1,4 +1,4 @@
-"""What is seen while a demo runs: curves with both arms in a terminal, a few lines elsewhere, nothing that breaks a small window."""
+"""What a running demo shows: curves of both arms in a terminal, a few lines elsewhere, also in a small window."""
 
 from __future__ import annotations
 

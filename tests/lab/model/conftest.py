@@ -1,4 +1,4 @@
-"""One thread while weights are made, so that they are the same on every machine of a kind; what was set before comes back."""
+"""One thread while weights are made, so they are the same on every machine of a kind; restored afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reasoner comes back from its folder as it went in, or is refused with the file to blame; nothing half-made is left."""
+"""A reasoner is saved and loaded unchanged, or refused with the file to blame; nothing half-made is left."""
 
 from __future__ import annotations
 

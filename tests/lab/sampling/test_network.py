@@ -1,4 +1,4 @@
-"""The forward pass for many rows: the model's own logits, whatever stands beside a row; models it cannot follow are refused."""
+"""The forward pass for many rows gives the model's own logits, whatever the batch; other models are refused."""
 
 from __future__ import annotations
 

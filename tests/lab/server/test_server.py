@@ -1,4 +1,4 @@
-"""The reasoner over HTTP, end to end: the openai SDK, our own strategies, the probe, clients that leave, an end that lets others finish."""
+"""The reasoner over HTTP, end to end: the openai SDK, our strategies, the probe, clients that leave, draining."""
 
 from __future__ import annotations
 

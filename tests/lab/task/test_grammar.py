@@ -1,4 +1,4 @@
-"""Every route leads to the answer, whatever the order of its steps, and equal terms leave several steps to choose from."""
+"""Every route leads to the answer in any order of its steps; equal terms leave several steps to choose from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes: results in order, events on the way, errors raised here, a death that is said, nobody left behind."""
+"""Worker processes: results in order, events on the way, errors raised here, deaths reported, none left behind."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ import orjson
 
 from breadth.lab.server.requests import CompletionRequest
 from breadth.lab.task.vocabulary import RoutesTokens
-from breadth.runtime.wire import DONE_EVENT, format_event
+from breadth.runtime.wire import DONE_EVENT, chat_logprob_entry, format_event, reply_head
 
 if TYPE_CHECKING:
     from breadth.lab.sampling.engine import Engine, SampledToken, Ticket
@@ -219,11 +218,7 @@ class ReplyEncoder:
 
     def __init__(self, wanted: CompletionRequest, model: str) -> None:
         self._wanted = wanted
-        self._stream_kind, whole = (
-            ("chat.completion.chunk", "chat.completion") if wanted.chat else ("text_completion", "text_completion")
-        )
-        name = ("chatcmpl-" if wanted.chat else "cmpl-") + secrets.token_hex(12)
-        self._head = {"id": name, "object": whole, "created": int(time.time()), "model": model}
+        self._head = reply_head(wanted.path, secrets.token_hex(12), model, stream=wanted.stream)
         self._lengths = [len(wanted.prefix) if not wanted.chat else 0] * wanted.replies
 
     def whole(self, writings: Sequence[ReplyWriter], pieces: Sequence[Sequence[ReplyPiece]]) -> bytes:
@@ -256,11 +251,11 @@ class ReplyEncoder:
 
     def end(self, writings: Sequence[ReplyWriter]) -> bytes:
         """Return what ends a stream: what was used, where that was asked for, and the end mark."""
-        used = self._head | {"object": self._stream_kind, "choices": [], "usage": self._usage(writings)}
+        used = self._head | {"choices": [], "usage": self._usage(writings)}
         return (format_event(used) if self._wanted.include_usage else b"") + DONE_EVENT
 
     def _event(self, choice: dict[str, Any]) -> bytes:
-        return format_event(self._head | {"object": self._stream_kind, "choices": [choice]})
+        return format_event(self._head | {"choices": [choice]})
 
     def _choice(self, writing: ReplyWriter, pieces: Sequence[ReplyPiece]) -> dict[str, Any]:
         text = "".join(piece.shown for piece in pieces if not piece.thought)
@@ -283,7 +278,7 @@ class ReplyEncoder:
         if self._wanted.alternatives is None or (self._wanted.stream and not entries):
             return None
         if self._wanted.chat:
-            return {"content": [_chat_entry(entry) for entry in entries]}
+            return {"content": [chat_logprob_entry(entry.text, entry.logprob, entry.top) for entry in entries]}
         offsets = []
         for entry in entries:
             offsets.append(self._lengths[index])
@@ -303,14 +298,3 @@ class ReplyEncoder:
             "total_tokens": read + written,
             "completion_tokens_details": {"reasoning_tokens": sum(writing.thinking for writing in writings)},
         }
-
-
-def _chat_entry(entry: ShownLogprob) -> dict[str, Any]:
-    return token_json(entry.text, entry.logprob) | {
-        "top_logprobs": [token_json(text, logprob) for text, logprob in entry.top]
-    }
-
-
-def token_json(text: str, logprob: float) -> dict[str, Any]:
-    """Return a token with its log-prob in the form of chats."""
-    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
