@@ -53,7 +53,7 @@ How to hold it against us:
   the lab's runs; the peers see metrics.
 - The labels of the real logs were opened after the constants were fixed. Then two things changed in reading: that
   `reward/NAME` is a component, and a note on components whose names say nothing.
-- The lab was judged six times, each time on new seeds. Most batches changed the rules, and none was used twice.
+- The lab was evaluated six times, each time on new seeds. Most batches changed the rules, and none was used twice.
   Two collapse runs of the fifth batch got their entropy back by themselves and count as missed here.
 - The real logs come from few authors, nearly half of them from one repository.
 """
@@ -164,7 +164,7 @@ def by_label(runs: Sequence[dict[str, Any]]) -> list[list[str]]:
         ours = [
             bool(run["breadth"]["alarms"]) if truth == "healthy" else name in run["breadth"]["alarms"] for run in chosen
         ]
-        rows.append([truth, share(ours)])
+        rows.append([name, share(ours)])
     return rows
 
 

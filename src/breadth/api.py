@@ -158,10 +158,9 @@ def compare(*runs: str | Path, samples: int | None = None, tokens: int | None = 
     """
     if samples is not None and tokens is not None:
         raise SettingsError("Both --samples and --tokens were given.", "Give the budget one way.")
-    from breadth.comparison.accuracy_curves import measure_curves
+    from breadth.comparison.accuracy_curves import measure_curves, recommend
     from breadth.comparison.page import comparison_page
     from breadth.comparison.policies import keep_common_problems
-    from breadth.comparison.recommendation import recommend
 
     policies, most = keep_common_problems(read_policies([str(run) for run in runs]))
     measured = [measure_curves(policy, most) for policy in policies]

@@ -38,7 +38,8 @@ class Small:
     seeds: int = 3
     def trials(self, bench):
         asked = [(f"t/seed-{n}", n) for n in range(bench.seeds)] + [("x/seed-0", 9)]
-        return tuple(ExperimentTrial(name, "work_of_cli:work", {"value": n, "weights": bench.weights}) for name, n in asked)
+        settings = {name: {"value": number, "weights": bench.weights} for name, number in asked}
+        return tuple(ExperimentTrial(name, "work_of_cli:work", values) for name, values in settings.items())
     def page(self, done, bench):
         return Page("Small", [Facts("Found", [Fact(one.trial.name, one.result["value"]) for one in done])])
 SMALL = Small()

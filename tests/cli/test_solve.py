@@ -257,9 +257,8 @@ def test_a_tail_that_was_cut_is_not_counted_as_all() -> None:
 def test_a_file_ends_with_its_sums() -> None:
     rows = [row(correct=True), row(correct=False, answer=None, confidence=None)]
     # Wilson at 1 of 2: (0.09, 0.91).
-    assert (
-        describe_totals(rows)
-        == "2 questions, 10 samples (0 failed), 2,468 tokens written; right: 1 of 2 (0.09 to 0.91), 2,468 tokens for each"
+    assert describe_totals(rows) == (
+        "2 questions, 10 samples (0 failed), 2,468 tokens written; right: 1 of 2 (0.09 to 0.91), 2,468 tokens for each"
     )
     console = Console(width=100)
     with console.capture() as captured:

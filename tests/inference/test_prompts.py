@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from breadth.inference.prompts import rewrite_asks, with_model, with_suffix, with_system, with_turns
 from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Prompt, Run
-from breadth.inference.sync_driver import SyncDriver
+from breadth.inference.strategy import SyncDriver
 
 USER = {"role": "user", "content": "What is 6 times 7?"}
 SYSTEM = {"role": "system", "content": "Be brief."}

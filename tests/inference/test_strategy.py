@@ -14,7 +14,7 @@ from breadth.base.errors import CatalogueError, SettingsError
 from breadth.base.settings import dumps, from_table, loads, to_table
 from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.confidence import Gauge
-from breadth.inference.records import Answer, Ask, Candidate, Finish, Reading, Run, Sampling, Task
+from breadth.inference.records import Answer, Ask, Candidate, Finish, Fork, Judge, Reading, Run, Sampling, Task
 from breadth.inference.strategies.batch_exploration import BatchExploration
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.cascade import Cascade, CascadeStage
@@ -27,7 +27,7 @@ from breadth.inference.strategies.revision import Revision
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.split import Split
 from breadth.inference.strategies.vote import Vote
-from breadth.inference.strategy import Strategy
+from breadth.inference.strategy import Strategy, SyncDriver
 from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.testing.strategies import drive
 
@@ -150,3 +150,56 @@ def test_whatever_comes_it_ends_answers_from_it_and_accounts_for_it(strategy: St
     assert answer.confidence is None or (0 <= answer.confidence <= 1 and answer.basis)
     assert all(math.isfinite(figure) for figure in answer.figures.values())
     assert answer.stopped
+
+
+def number(ask: Ask, place: str) -> Candidate:
+    return Candidate(place, place, place)
+
+
+def test_it_sends_what_was_waited_for_and_keeps_the_rest() -> None:
+    got: list[list[str]] = []
+
+    def asking() -> Run:
+        for request in (Ask(3, wait=1), Ask(1, wait=0), Ask(0, wait=2), Ask(0), Ask(0, wait=1)):
+            drawn: list[Candidate] = yield request
+            got.append([candidate.text for candidate in drawn])
+        return Answer()
+
+    pump = SyncDriver(number)
+    pump.run(asking())
+    assert got == [["0.0"], [], ["0.1", "0.2"], ["1.0"], []]
+    assert len(pump.drawn) == 4
+
+
+def test_draws_that_fail_do_not_come() -> None:
+    def asking() -> Run:
+        drawn: list[Candidate] = yield Ask(4)
+        return Answer(candidates=tuple(drawn))
+
+    answer = SyncDriver(lambda ask, place: None if place.endswith("1") else number(ask, place)).run(asking())
+    assert [candidate.text for candidate in answer.candidates] == ["0.0", "0.2", "0.3"]
+
+
+def test_forks_have_places_of_their_own_and_judges_are_asked() -> None:
+    def part() -> Run:
+        drawn: list[Candidate] = yield Ask(1, independent=False)
+        return Answer(drawn[0])
+
+    def whole() -> Run:
+        answers: list[Answer] = yield Fork((part(), part(), part()), wait=2)
+        judged: list[Candidate] = yield Judge(tuple(answer.chosen for answer in answers if answer.chosen))
+        return Answer(candidates=tuple(judged))
+
+    answer = SyncDriver(number, lambda candidate, by: replace(candidate, feedback=by)).run(whole())
+    assert [(candidate.text, candidate.feedback, candidate.independent) for candidate in answer.candidates] == [
+        ("0.0/0.0", "default", False),
+        ("0.1/0.0", "default", False),
+    ]
+
+
+def test_a_run_that_asks_nothing_has_an_answer_all_the_same() -> None:
+    def silent(asks: tuple[Ask, ...] = ()) -> Run:
+        yield from asks
+        return Answer(stopped="at once")
+
+    assert SyncDriver(number).run(silent()).stopped == "at once"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from breadth.training import ranks
+from breadth.training import reduction
 
 
 class Meeting:
@@ -60,7 +60,7 @@ def on_two_ranks(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], A
     And returns what the two returned.
     """
     meeting = Meeting(2)
-    monkeypatch.setattr(ranks, "dist", meeting)
+    monkeypatch.setattr(reduction, "dist", meeting)
 
     def run(work: Callable[[int], Any]) -> list[Any]:
         def one(rank: int) -> Any:

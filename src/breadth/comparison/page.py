@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from breadth.comparison.accuracy_curves import AccuracyCurves, extrapolate_past_samples, find_crossing
+from breadth.comparison.accuracy_curves import AccuracyCurves, Recommendation, extrapolate_past_samples, find_crossing
 from breadth.comparison.policies import ComparedPolicy
-from breadth.comparison.recommendation import Recommendation
 from breadth.measure.diversity import ArmSamples, split_by_solved, transfer_gap
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import paired_difference

@@ -73,9 +73,9 @@ if TYPE_CHECKING:
     from breadth.inference.strategies.split import Split as Split
     from breadth.inference.strategies.vote import Vote as Vote
     from breadth.inference.strategy import Strategy as Strategy
+    from breadth.inference.strategy import SyncDriver as SyncDriver
     from breadth.inference.sweep_plan import Arm as Arm
     from breadth.inference.sweep_plan import SweepPlan as SweepPlan
-    from breadth.inference.sync_driver import SyncDriver as SyncDriver
     from breadth.inference.thinking import UNMARKED_THINKING as UNMARKED_THINKING
     from breadth.inference.thinking import Thinking as Thinking
     from breadth.inference.voting import Poll as Poll
@@ -112,7 +112,7 @@ _PLACES = {
     "StoredVotes": "breadth.inference.stored_votes",
     "Strategy": "breadth.inference.strategy",
     "SweepPlan": "breadth.inference.sweep_plan",
-    "SyncDriver": "breadth.inference.sync_driver",
+    "SyncDriver": "breadth.inference.strategy",
     "Task": "breadth.inference.records",
     "Thinking": "breadth.inference.thinking",
     "Trial": "breadth.inference.strategies.early_exit",

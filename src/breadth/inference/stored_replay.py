@@ -19,8 +19,7 @@ from breadth.inference.stopping.rule import StopRule, leading_answer
 from breadth.inference.stored_votes import Paths, ReplayOrders, StoredVotes, unique_combinations
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
-from breadth.inference.strategy import Strategy
-from breadth.inference.sync_driver import SyncDriver
+from breadth.inference.strategy import Strategy, SyncDriver
 from breadth.measure.intervals import UNBOUNDED, Bounds, Interval, mean_interval
 from breadth.measure.paired_tests import PairedComparison, paired_difference
 from breadth.measure.validate import BoolArray, FloatArray, IntArray

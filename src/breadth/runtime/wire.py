@@ -1,6 +1,7 @@
 """The OpenAI wire format, described once: paths, server-sent events, and the fields read and written.
 
-The samplers read it; the proxy, the lab's server and the fake server write it too. Requests differ by server: see `ServerDialect`.
+The samplers read it; the proxy, the lab's server and the fake server write it.
+Requests differ by server: see `ServerDialect`.
 """
 
 from __future__ import annotations

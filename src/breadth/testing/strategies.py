@@ -15,8 +15,7 @@ import numpy as np
 
 from breadth.base.settings import dumps, loads
 from breadth.inference.records import Answer, Ask, Candidate, Request, Run, Sampling, Task, text_of
-from breadth.inference.strategy import Strategy
-from breadth.inference.sync_driver import SyncDriver
+from breadth.inference.strategy import Strategy, SyncDriver
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.testing import expect
 
@@ -91,7 +90,7 @@ def check_strategy(
     - It survives TOML and pickle.
     """
     expect(loads(type(strategy), dumps(strategy)) == strategy, "It does not survive TOML.")
-    expect(pickle.loads(pickle.dumps(strategy)) == strategy, "It does not survive pickle.")  # noqa: S301 - our own bytes, just written
+    expect(pickle.loads(pickle.dumps(strategy)) == strategy, "It does not survive pickle.")  # noqa: S301 - our own bytes
     full = drive(strategy, task, answer_reply, judge=judge)
     expect(full.answer.chosen is not None, "It drew candidates with readable answers, and answered none of them.")
     expect(

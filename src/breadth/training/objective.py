@@ -13,7 +13,7 @@ from torch import Tensor
 from breadth.base import settings
 from breadth.base.errors import MechanismError
 from breadth.base.stats import Counts, Max, Mean, add_up
-from breadth.training import ranks
+from breadth.training import reduction
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Mechanism, NoEffect, RecordT, Regime, Selection, Stage, mechanism_name
 from breadth.training.records import Batch, Plan, Rollouts, not_none
@@ -83,12 +83,12 @@ class Objective:
 
         Every rank sees the rollouts of all ranks, so a group may be spread over ranks.
         """
-        sizes = ranks.gather_objects(len(rollouts))
-        start = sum(sizes[: ranks.rank()])
-        whole = Rollouts.concatenate(ranks.gather_objects(move_rollouts(rollouts, torch.device("cpu")).clean()))
+        sizes = reduction.gather_objects(len(rollouts))
+        start = sum(sizes[: reduction.rank()])
+        whole = Rollouts.concatenate(reduction.gather_objects(move_rollouts(rollouts, torch.device("cpu")).clean()))
         after, metrics = self._run_stage(Stage.CREDIT, replace(whole, step=self.generation, seed=self.chain.seed))
         self.generation += 1
-        local = after.slice_rows(slice(start, start + sizes[ranks.rank()]))
+        local = after.slice_rows(slice(start, start + sizes[reduction.rank()]))
         device, width = rollouts.rewards.device, rollouts.mask.shape[1] if rollouts.mask is not None else None
         return move_rollouts(local, device, width), metrics
 
@@ -99,7 +99,7 @@ class Objective:
         """
         totals = Totals.from_mask(window.mask) if isinstance(window, Batch) else window
         if not over_all_ranks:
-            sums = ranks.add_over_ranks(
+            sums = reduction.add_over_ranks(
                 torch.stack([torch.as_tensor(totals.tokens), torch.as_tensor(totals.sequences)])
             )
             totals = Totals(sums[0], sums[1])
@@ -210,11 +210,11 @@ class Objective:
 
     def _survey(self, window: Batch) -> None:
         """Let each mechanism of the loss stage survey the whole batch after the mechanisms before it."""
-        if window.rows is None and ranks.world_size() > 1:
+        if window.rows is None and reduction.world_size() > 1:
             raise _missing_rows_error()
         local = window.detach().clean()
         names = [name for name, value in vars(local).items() if isinstance(value, Tensor)]
-        gathered = {name: ranks.gather_rows(getattr(local, name)) for name in names}
+        gathered = {name: reduction.gather_rows(getattr(local, name)) for name in names}
         whole = replace(local, **gathered, step=self.step, seed=self.chain.seed)
         self._rows = not_none(whole.rows)
         with torch.no_grad():
@@ -227,7 +227,7 @@ class Objective:
     ) -> dict[str, float]:
         """Sum a period's stats, update the stage's states and return the metrics to log."""
         plain = {index: {name: to_plain(stat) for name, stat in named.items()} for index, named in stats.items()}
-        parts = [plain] if whole else ranks.gather_objects(plain)
+        parts = [plain] if whole else reduction.gather_objects(plain)
         metrics: dict[str, float] = {}
         for index, mechanism in self.enumerate_stage(stage):
             summed = add_up(part.get(index, {}) for part in parts)

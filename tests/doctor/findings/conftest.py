@@ -23,7 +23,7 @@ from breadth.runs.schema import Header, to_toml_value
 from breadth.runs.writer import RunWriter
 
 Swept = Callable[..., Evidence]
-"""``swept(plain, {64: forced}, policy=Policy(...), tokens=100, texts={0: ..., 64: ...}, labelled=True)``; ``confidences`` too."""
+"""``swept(plain, {64: forced}, policy=Policy(...), tokens=100, texts={0: ...}, confidences=..., labelled=True)``."""
 Recorded = Callable[..., Evidence]
 """``recorded(answers, policy, texts=..., confidences=..., thinking=..., tokens=..., labelled=True)``."""
 

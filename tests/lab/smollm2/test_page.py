@@ -62,7 +62,7 @@ def table(page: Page, title: str) -> Table:
 
 @pytest.fixture(scope="module")
 def shown() -> Page:
-    """Everything shows: plain loses half of the coverage, a vote is right on twelve problems, a long thought on four."""
+    """Everything shows: plain loses half of the coverage, a vote is right on twelve problems, long thought on four."""
     plain, protected = arm(breadth(0.75, 0.5, 0.4), 0.25, 0.75), arm(breadth(0.75, 1.0, 0.9), 0.25, 1.0)
     return made([plain], [protected], breadth(0.25, 1.0, 1.0))
 

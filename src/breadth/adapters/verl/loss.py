@@ -21,7 +21,7 @@ from breadth.adapters.verl.conflicts import refuse_without_trainer
 from breadth.adapters.verl.registration import LOSS_MODE, LOSS_SETTINGS_PATH, register_loss
 from breadth.base.errors import BrokenFileError, MechanismError, SettingsError
 from breadth.base.system import atomic_file
-from breadth.training import ranks
+from breadth.training import reduction
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Stage
 from breadth.training.objective import Objective
@@ -186,7 +186,7 @@ def loss_chain(chain: Chain) -> Chain:
 
 def count_replicas(engine: Any) -> int:
     """Return how many ranks hold the same sequences in one of verl's engines."""
-    return max(1, ranks.world_size() // int(engine.get_data_parallel_size()))
+    return max(1, reduction.world_size() // int(engine.get_data_parallel_size()))
 
 
 @lru_cache

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from breadth.lab.demo.results import DemoResults
 from breadth.lab.evaluation.corners import Corners, PairedEffect
 from breadth.lab.evaluation.evaluate import PolicyEval
-from breadth.lab.evaluation.seeds import trailing_mean
-from breadth.lab.evaluation.training_log import TrainingLog
+from breadth.lab.evaluation.training_log import TrainingLog, trailing_mean
 from breadth.measure.entropy import LawFit, fit_law, predict_tail
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import HumpTest, paired_difference

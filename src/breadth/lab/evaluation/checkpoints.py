@@ -18,7 +18,7 @@ from breadth.base import settings
 from breadth.base.errors import require
 from breadth.lab.demo.plan import FULL_DEMO
 from breadth.lab.evaluation.evaluate import Evaluation, evaluate, majority_at_k_by_problem, pass_at_k_by_problem
-from breadth.lab.evaluation.seeds import seed_interval
+from breadth.lab.evaluation.training_log import seed_interval
 from breadth.lab.task.grammar import TokenRole
 from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.measure.diversity import ArmSamples, count_answers

@@ -14,7 +14,7 @@ import numpy as np
 from breadth.base.errors import MeasureError
 from breadth.lab.evaluation.evaluate import PolicyEval
 from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel, FinalAnswers
-from breadth.lab.evaluation.seeds import seed_interval
+from breadth.lab.evaluation.training_log import seed_interval
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import paired_difference
 from breadth.measure.validate import FloatArray

@@ -11,7 +11,7 @@ import numpy as np
 from breadth.base import settings
 from breadth.lab.demo.plan import FULL_DEMO, chain_with_anchor
 from breadth.lab.evaluation.checkpoints import VALIDATION_VOTE, validation_interval, validation_table
-from breadth.lab.evaluation.seeds import seed_interval, trailing_mean
+from breadth.lab.evaluation.training_log import seed_interval, trailing_mean
 from breadth.lab.grpo import OFF_POLICY_UPDATES
 from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.measure.intervals import Interval

@@ -24,7 +24,7 @@ from breadth.lab.evaluation.checkpoints import (
     validation_interval,
     validation_table,
 )
-from breadth.lab.evaluation.seeds import seed_interval, seed_ranks
+from breadth.lab.evaluation.training_log import seed_interval, seed_ranks
 from breadth.lab.experiments.arms import ALL_ARMS, ON_POLICY, PLAIN, best_pair
 from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial
 from breadth.measure.diversity import transfer_gap

@@ -18,8 +18,7 @@ from breadth.lab.evaluation.corners import (
     compare_corners,
 )
 from breadth.lab.evaluation.evaluate import PolicyEval
-from breadth.lab.evaluation.seeds import seed_interval
-from breadth.lab.evaluation.training_log import GENERATIONS_AT_END
+from breadth.lab.evaluation.training_log import GENERATIONS_AT_END, seed_interval
 from breadth.lab.smollm2.evaluation import SmolLM2Arm, SumsEval
 from breadth.lab.smollm2.experiment import EXAMPLE, SmolLM2Plan
 from breadth.lab.trials.experiment import ExperimentSetup
