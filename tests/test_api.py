@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from breadth.testing.fake_server import FakeServer
 
 @pytest.fixture
 def collapsed(tmp_path: Path) -> Path:
-    """A TRL log whose entropy falls to a hundredth while the score stands still."""
+    """A TRL log whose entropy falls to a hundredth while the score is flat."""
     rows = [
         {"step": step, "entropy": 2.0 * 0.955**step * (1 + 0.02 * (-1) ** step), "reward": 0.5 + 0.01 * (-1) ** step}
         for step in range(1, 101)
@@ -74,6 +75,28 @@ def test_solve_answers_with_and_without_a_running_loop() -> None:
             awaited = await breadth.solve_async("What is 12 x 7?", url=server.url, policy="vote,n=2")
             called = await asyncio.to_thread(breadth.solve, "What is 12 x 7?", url=server.url, policy="vote,n=2")
             assert (awaited.answer.key, called.answer.key) == ("84", "84")
+
+    asyncio.run(work())
+
+
+def test_tune_measures_a_server_and_writes_a_policy_that_solve_runs(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("".join(json.dumps({"question": f"{n} + 1?", "answer": str(n % 3)}) + "\n" for n in range(16)))
+
+    def answer(body: dict[str, Any], number: int) -> Reply:
+        """Give the right answer in two of three samples, and a different wrong one each time in the others."""
+        question = int(body["messages"][-1]["content"].split()[0])
+        return Reply.from_text(f"The answer is {question % 3 if number % 3 else 100 + number}.")
+
+    async def work() -> None:
+        async with FakeServer(answer) as server:
+            result = await asyncio.to_thread(
+                breadth.tune, server.url, tasks=tasks, out=tmp_path / "run", budgets=(), widths=(1, 4), samples=4
+            )
+            assert (tmp_path / "run" / "policy.toml").is_file()
+            assert [option.name for option in result.options]
+            solved = await breadth.solve_async("4 + 1?", url=server.url, policy=str(tmp_path / "run" / "policy.toml"))
+            assert solved.answer.key is not None
 
     asyncio.run(work())
 

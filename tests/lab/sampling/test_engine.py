@@ -1,4 +1,4 @@
-"""The engine: the same completions in any batch and in order; cancelling, failing callbacks, bad weights, closing."""
+"""The engine: the same completions in any batch, in order; cancelling, failing callbacks, broken weights, closing."""
 
 from __future__ import annotations
 

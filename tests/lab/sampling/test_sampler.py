@@ -1,4 +1,4 @@
-"""The reasoner behind the driver agrees with sampling one at a time; many at once, cancelled cleanly."""
+"""The reasoner behind the driver agrees with the one-at-a-time sampler; many at once, cancelled cleanly."""
 
 from __future__ import annotations
 
