@@ -134,3 +134,10 @@ def test_what_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
         return next(said)
 
     assert "nothing found so far" in first()
+
+
+def test_a_reader_who_follows_it_opens_few_files(log: Path) -> None:
+    tool = Path(__file__).parents[2] / "tools" / "count_visited_files.py"
+    done = subprocess.run([sys.executable, tool, "doctor", str(log)], capture_output=True, text=True, check=True)
+    assert "entropy-collapse" in done.stdout
+    assert int(done.stderr.splitlines()[-1].split()[0]) <= 65
