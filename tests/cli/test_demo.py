@@ -14,7 +14,6 @@ pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
 from breadth.base.errors import BrokenFileError
 from breadth.cli.main import app
-from breadth.lab.demo import plan as demo_plan
 from breadth.lab.demo.plan import DemoPlan
 from breadth.lab.model.pretraining import PretrainingPlan, pretrain
 from breadth.lab.model.reasoner import ReasonerShape, save_reasoner
@@ -42,7 +41,7 @@ def finished(tiny_plan: DemoPlan, base: Path, tmp_path_factory: pytest.TempPathF
     """A demo that was run: its folder, what it printed, what it said on the way."""
     folder = tmp_path_factory.mktemp("demo") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo_plan, "FAST_DEMO", tiny_plan)
+        patch.setattr("breadth.cli.demo.FAST_DEMO", tiny_plan)
         done = CliRunner().invoke(app, ["demo", "--fast", "--out", str(folder), "--base", str(base)])
     assert done.exit_code == 0, (done.output, done.exception)
     return folder, done.stdout, done.stderr
@@ -50,7 +49,7 @@ def finished(tiny_plan: DemoPlan, base: Path, tmp_path_factory: pytest.TempPathF
 
 def test_it_ends_with_the_table_what_it_means_and_the_page(finished: tuple[Path, str, str]) -> None:
     folder, shown, said = finished
-    assert "The four corners: share of right answers at equal tokens" in shown
+    assert "The four corners: accuracy at equal tokens" in shown
     assert "plain GRPO" in shown
     assert "At equal tokens" in shown
     assert str(folder / "report.html") in shown.replace("\n", "")
@@ -64,7 +63,7 @@ def test_it_ends_with_the_table_what_it_means_and_the_page(finished: tuple[Path,
 def test_the_same_again_as_json_and_as_a_page_elsewhere(
     tiny_plan: DemoPlan, finished: tuple[Path, str, str], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_plan, "FAST_DEMO", tiny_plan)
+    monkeypatch.setattr("breadth.cli.demo.FAST_DEMO", tiny_plan)
     page = tmp_path / "page.html"
     done = CliRunner().invoke(
         app, ["demo", "--fast", "--out", str(finished[0]), "--base", str(base), "--json", "--html", str(page)]
@@ -79,7 +78,7 @@ def test_the_same_again_as_json_and_as_a_page_elsewhere(
 def test_another_seed_in_the_same_folder_is_refused(
     tiny_plan: DemoPlan, finished: tuple[Path, str, str], base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_plan, "FAST_DEMO", tiny_plan)
+    monkeypatch.setattr("breadth.cli.demo.FAST_DEMO", tiny_plan)
     done = CliRunner().invoke(app, ["demo", "--fast", "--seed", "1", "--out", str(finished[0]), "--base", str(base)])
     assert isinstance(done.exception, BrokenFileError)
     assert "--out" in done.exception.remedy
@@ -89,7 +88,7 @@ def test_an_interruption_is_two_sentences(base: Path, tmp_path: Path, monkeypatc
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("breadth.lab.demo.run.run_demo", interrupted)
+    monkeypatch.setattr("breadth.cli.demo.run_demo", interrupted)
     done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out"), "--base", str(base)])
     assert done.exit_code == 130
     assert "the same command resumes from there" in done.stderr

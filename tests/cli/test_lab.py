@@ -86,14 +86,14 @@ def test_it_says_what_can_be_done_with_it_and_ends_when_told(base: Path) -> None
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert errors == "breadth: ending; 0 replies are being drawn\n"
+        assert errors == "breadth: shutting down; 0 replies are being sampled\n"
 
 
 def test_the_address_for_machines(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def told_to_end() -> None:
+    async def end_at_once() -> None:
         pass  # at once
 
-    monkeypatch.setattr("breadth.runtime.proxy.server.wait_for_signal", told_to_end)
+    monkeypatch.setattr("breadth.cli.lab.wait_for_signal", end_at_once)
     done = CliRunner().invoke(app, ["lab", "serve", "--base", str(base), "--port", "0", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)

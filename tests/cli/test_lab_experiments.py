@@ -207,9 +207,9 @@ def test_what_failed_is_told_with_its_reason(model: Path, tmp_path: Path, monkey
         )
         return [TrialFailure(trials[-1], "no luck", folder / "log.txt")]
 
-    monkeypatch.setattr("breadth.lab.smollm2.policy.check_libraries", lambda _: None)
-    monkeypatch.setattr("breadth.lab.smollm2.policy.unpack_model", lambda place, folder: folder.mkdir(parents=True))
-    monkeypatch.setattr("breadth.lab.trials.runner.run_trials", run_trials)
+    monkeypatch.setattr("breadth.cli.lab_experiments.check_libraries", lambda _: None)
+    monkeypatch.setattr("breadth.cli.lab_experiments.unpack_model", lambda place, folder: folder.mkdir(parents=True))
+    monkeypatch.setattr("breadth.cli.lab_experiments.run_trials", run_trials)
     out = tmp_path / "out"
     result = call_smollm2(
         model, "--seeds", "2", "--steps", "3", "--jobs", "1", "--out", out, "--json", "--html", tmp_path / "page.html"

@@ -16,7 +16,6 @@ import typer
 from breadth.base.errors import SettingsError, WriteError
 from breadth.base.system import available_cores
 from breadth.cli.output import Html, Json, deliver, progress
-from breadth.lab.experiments.gate import Gate, gate_page, run_gate
 from breadth.lab.model.pretraining import PretrainingPlan
 from breadth.lab.model.pretraining import pretrain as teach
 from breadth.lab.model.reasoner import load_reasoner, save_reasoner
@@ -97,6 +96,8 @@ def gate(
 
     The exit status is 0 when everything is met, 1 when not.
     """
+    from breadth.lab.experiments.gate import Gate, gate_page, run_gate  # loads torch, which other verbs do not need
+
     settings = Gate(problems=problems, samples=samples)
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # that of loading a megabyte of weights
     with progress("passing the gate") as report:
