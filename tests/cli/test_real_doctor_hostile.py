@@ -157,7 +157,7 @@ def test_names_of_components_are_words(name: str, tmp_path: Path) -> None:
         tmp_path, "doctor", write_log(tmp_path / "trainer_state.json", f"accuracy {name}", f"format {name}")
     )
     assert "; accuracy " in (said := " ".join(shown.split()))
-    assert "has stayed where it was" in said
+    assert "has stayed flat" in said
 
 
 def test_a_component_keeps_its_markup_as_text(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_component_keeps_its_markup_as_text(tmp_path: Path) -> None:
     assert name in shown
     reader = Reader()
     reader.feed((tmp_path / "page.html").read_text())
-    assert f"{name} has stayed where it was" in reader.words
+    assert f"{name} has stayed flat" in reader.words
 
 
 @pytest.mark.parametrize(
