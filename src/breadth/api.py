@@ -5,11 +5,9 @@ The command line calls these too. Each joins packages that do not import each ot
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -288,6 +286,9 @@ def tune(
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; in a thread of its own where a loop is running already, as in a notebook."""
+    import asyncio  # slow to load, and the doctor on a log needs neither
+    from concurrent.futures import ThreadPoolExecutor
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
