@@ -26,7 +26,6 @@ from breadth.measure.degeneracy import (
     reference_computation,
     response_degeneracy,
     rough_tokens,
-    run_collapse,
     tail_loop,
 )
 
@@ -304,51 +303,6 @@ def test_one_answer_for_everything_is_found_and_honest_spread_is_not() -> None:
     assert find_overused_answers(modal_answers(problems, zeros), base) == {"0": pytest.approx(26)}
 
 
-def test_length_collapse_by_hand() -> None:
-    # 500 for ten steps, then 100: m steps later the mean is 100 + 400 x 0.9^m, below 250 from m = 10 on (0.9^10 =
-    # 0.3487 < 0.375).
-    found = run_collapse(np.arange(40), [500.0] * 10 + [100.0] * 30)
-    assert found.length_ratio[9] == pytest.approx(1)
-    assert found.length_ratio[19] == pytest.approx((100 + 400 * 0.9**10) / 500)
-    assert found.length_collapse == 19
-    assert found.cap_ratio is None
-    assert found.cap_jump is None
-
-
-def test_the_published_collapse_is_caught_before_it_ends() -> None:
-    # 510.7 to 45.7 tokens in 58 steps, here at an even rate.
-    found = run_collapse(np.arange(59), np.geomspace(510.7, 45.7, 59))
-    assert found.length_collapse is not None
-    assert found.length_collapse < 35
-
-
-def test_steady_and_growing_lengths_do_not_fire() -> None:
-    rng = np.random.default_rng(0)
-    assert run_collapse(np.arange(200), rng.normal(500, 60, 200)).length_collapse is None
-    assert run_collapse(np.arange(200), np.linspace(500, 4000, 200)).length_collapse is None
-
-
-def test_cap_jump_by_hand() -> None:
-    # 2 % at first, then 10 %: the mean passes twice 2 % when 10 - 8 x 0.9^m > 4, that is 0.9^m < 0.75: m = 3.
-    found = run_collapse(np.arange(30) * 10, [500.0] * 30, [0.02] * 10 + [0.10] * 20)
-    assert found.cap_jump == (10 + 3 - 1) * 10
-    # From nothing: the start counts as 1 %, so a mean above 2 % is a jump: 3 (1 - 0.9^m) > 2 from m = 11 on.
-    assert run_collapse(np.arange(30), [500.0] * 30, [0.0] * 10 + [0.03] * 20).cap_jump == 20
-    assert run_collapse(np.arange(30), [500.0] * 30, [0.0] * 10 + [0.01] * 20).cap_jump is None
-
-
-def test_one_odd_first_batch_is_no_collapse() -> None:
-    assert run_collapse(np.arange(30), [1200.0] + [500.0] * 29).length_collapse is None
-
-
-def test_bad_series_are_refused() -> None:
-    with pytest.raises(MeasureError, match="must rise"):
-        run_collapse([0, 0], [1.0, 1.0])
-    with pytest.raises(MeasureError, match="must be positive"):
-        run_collapse([0, 1], [0.0, 1.0])
-    with pytest.raises(MeasureError, match="NaN"):
-        run_collapse([0, 1], [np.nan, 1.0])
-    with pytest.raises(MeasureError, match="Lengths differ"):
-        run_collapse([0, 1], [1.0, 1.0], [0.1])
+def test_groups_and_answers_of_unequal_length_are_refused() -> None:
     with pytest.raises(MeasureError, match="equal length"):
         modal_answers(["a"], ["1", "2"])

@@ -14,14 +14,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import pyarrow as pa
 
-from breadth.measure.answers import stated_answer
-from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, MetricRow, Remark, Split, column_type
+from breadth.base.catalogue import LazyModule
+from breadth.runs.schema import (
+    PROBLEM_COLUMN_NAMES,
+    REWARD_PREFIX,
+    MetricRow,
+    Remark,
+    Split,
+    column_type,
+    problem_schema,
+)
 from breadth.runs.writer import problem_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = LazyModule("pyarrow")
 
 HELD_OUT = ("eval/", "eval_", "test/", "val/", "val_", "validation/", "val-core/", "val-aux/")
 """Prefixes under which trainers log scores on held-out problems."""
@@ -258,6 +270,8 @@ def add_derived_columns(
         known = {prompt: problem_id(prompt or "") for prompt in dict.fromkeys(texts["prompt"])}
         columns["problem"] = pa.array([known[prompt] for prompt in texts["prompt"]], pa.string())
     if "answer" not in columns and "completion" in columns:
+        from breadth.measure.answers import stated_answer  # its patterns take time to compile; a log has no completions
+
         columns["answer"] = pa.array(
             [stated_answer(text) if text else None for text in texts["completion"]], pa.string()
         )
@@ -313,8 +327,8 @@ def convert_values(
 def arrow_type(ours: str) -> pa.DataType:
     """Return the type of one of our columns, problem columns included."""
     found = column_type(ours)
-    if found is None and ours in PROBLEM_SCHEMA.names:
-        found = PROBLEM_SCHEMA.field(ours).type
+    if found is None and ours in PROBLEM_COLUMN_NAMES:
+        found = problem_schema().field(ours).type
     if found is None:
         raise KeyError(ours)
     return found

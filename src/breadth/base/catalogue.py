@@ -1,15 +1,34 @@
-"""Catalogues: explicit tables of name -> "module:Name", loaded when used, extended by entry points."""
+"""Parts and modules that are loaded when used: catalogues of name -> "module:Name", extended by entry points."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, overload
 
 from breadth.base.errors import CatalogueError, suggestion
+
+
+class LazyModule:
+    """A module that is slow to import, imported when something of it is first used.
+
+    For modules that many functions of a file use but a common way through the program never needs: pyarrow, for one,
+    takes longer to load than a log to read. Types come from an import under ``TYPE_CHECKING``.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @cached_property
+    def _module(self) -> ModuleType:
+        return import_module(self._name)
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._module, attribute)
 
 
 @cache

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BreadthError, BrokenFileError, FileError, NotARunError, UnknownFormatError, WriteError
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
@@ -29,7 +28,12 @@ from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE, Remark
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     from breadth.inference.policy import Policy
+else:
+    pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 
 LOG_KINDS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})

@@ -7,14 +7,13 @@ instrument turns a run into report sections; it measures and does not diagnose.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from breadth.base.errors import CatalogueError
 from breadth.doctor.evidence.record import clip_to_range, rollout_windows
 from breadth.measure.change_points import ChangePoint, find_change_points
-from breadth.measure.entropy import LawFit, fit_law
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell, Missing
 from breadth.report.sections import Axis, Column, Curve, Event, Fact, Facts, Page, Section, Table, Text
@@ -23,6 +22,9 @@ from breadth.runs.importer import IMPORTERS
 from breadth.runs.names import METRIC_NAMES, describe_metric
 from breadth.runs.outcomes import correctness_sql
 from breadth.runs.reader import MetricSeries, Run
+
+if TYPE_CHECKING:
+    from breadth.measure.entropy import LawFit
 
 
 def overview(run: Run) -> Page:
@@ -283,6 +285,8 @@ def fit_run_law(run: Run) -> tuple[LawFit, list[str]] | None:
     steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
     if len(steps) < 3:
         return None
+    from breadth.measure.entropy import fit_law
+
     fit = fit_law(
         steps, entropy.values[left], score.values[right], interventions=tuple(entropy_interventions(run.header.config))
     )

@@ -1,6 +1,7 @@
 """Change points: where the level of a series jumps or its slope bends, and not where it merely declines steadily.
 
-A jump is a change of level from one point to the next beyond what the trend explains.
+A jump is a change of level from one point to the next beyond what the trend explains. `run_collapse` watches the
+lengths of responses, smoothed, for a collapse against the run's start.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import ArrayLike
 
+from breadth.base.errors import MeasureError
 from breadth.measure.intervals import Interval, check_level
 from breadth.measure.series import (
     CleanSeries,
@@ -24,7 +27,7 @@ from breadth.measure.series import (
     subsample,
     winsorize,
 )
-from breadth.measure.validate import FloatArray
+from breadth.measure.validate import BoolArray, FloatArray, as_finite, check_same_length
 
 MIN_SIDE_POINTS = 6
 """Points needed on each side of a jump: a cubic and a step leave seven degrees of freedom on twelve points."""
@@ -280,3 +283,65 @@ def _smooth_rivals(x: FloatArray) -> Iterator[tuple[int, list[FloatArray]]]:
     for rate in np.geomspace(0.5, 32, 13):
         yield 0, [np.exp(-rate * x)]
         yield 0, [np.exp(-rate * (1 - x))]
+
+
+_SMOOTHING = 0.1
+# Memory of about ten steps: short enough to catch a collapse of fifty, long enough for batch noise.
+_START_STEPS = 5
+_MIN_CAP_SHARE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class RunCollapse:
+    """Lengths and hits of the length cap over a run, smoothed, relative to its start (the first five steps)."""
+
+    length_ratio: FloatArray
+    """Smoothed mean length over the mean length at the start, one entry a step."""
+    length_collapse: float | None
+    """First step at which the ratio is below 0.5: halt and look at the newest data. None if there is none."""
+    cap_ratio: FloatArray | None
+    """Smoothed share of responses cut at the cap over that at the start (1 % where it was less). None when not logged.
+    """
+    cap_jump: float | None
+    """First step at which that ratio is above 2; None if there is none."""
+
+
+def run_collapse(steps: ArrayLike, mean_lengths: ArrayLike, cap_shares: ArrayLike | None = None) -> RunCollapse:
+    """Watch mean response length and the share of responses cut at the cap over a run's steps, in order.
+
+    Exponential means with weight 0.1 (a choice of ours) against the run's first five steps. A shorter answer is often a
+    better one: a collapse of length is a reason to look, not a verdict. A changed cap or data mix moves both.
+    """
+    at, lengths = as_finite(steps, "steps"), as_finite(mean_lengths, "mean_lengths")
+    check_same_length(steps=at, mean_lengths=lengths)
+    if (np.diff(at) <= 0).any() or lengths.min() <= 0:
+        raise MeasureError(
+            "Steps must rise and lengths must be positive.",
+            "Sort by step, keep one row per step, and drop empty steps.",
+        )
+    length_ratio = exponential_mean(lengths) / lengths[:_START_STEPS].mean()
+    cap_ratio = None
+    if cap_shares is not None:
+        caps = as_finite(cap_shares, "cap_shares")
+        check_same_length(steps=at, cap_shares=caps)
+        cap_ratio = exponential_mean(caps) / max(float(caps[:_START_STEPS].mean()), _MIN_CAP_SHARE)
+    return RunCollapse(
+        length_ratio=length_ratio,
+        length_collapse=_first_step(at, length_ratio < 0.5),
+        cap_ratio=cap_ratio,
+        cap_jump=None if cap_ratio is None else _first_step(at, cap_ratio > 2),
+    )
+
+
+def exponential_mean(values: FloatArray) -> FloatArray:
+    """Return the exponential mean, started from the mean of the first steps, so one odd first batch does not linger."""
+    level = float(values[:_START_STEPS].mean())
+    smooth = np.empty_like(values)
+    for place, value in enumerate(values):
+        level += _SMOOTHING * (value - level)
+        smooth[place] = level
+    return smooth
+
+
+def _first_step(steps: FloatArray, fires: BoolArray) -> float | None:
+    return float(steps[fires.argmax()]) if fires.any() else None

@@ -1,10 +1,9 @@
-"""Degenerate responses: loops, answers repeated or given too early, computation skipped; and collapse over a run.
+"""Degenerate responses: loops, answers repeated or given too early, computation skipped.
 
 Over-hard training items teach such shortcuts before accuracy moves (arXiv 2605.28388): there one item with a lax
 checker took the mean length from 510.7 to 45.7 tokens in 58 steps. No published formula was found for any of these
 detectors: definitions and gates are our proposal. Each alone has honest causes, so a response counts as degenerate only
-when two fire. Some degeneration shows only across prompts or over a run: one answer for many problems, lengths that
-fall, caps that are hit.
+when two fire. Some degeneration shows only across prompts: one answer for many problems.
 
 A sample is a sequence of tokens (ids, words, anything hashable), or text, which is then cut into rough tokens.
 """
@@ -24,7 +23,6 @@ from numpy.typing import ArrayLike
 from breadth.base.errors import MeasureError
 from breadth.measure.answers import answer_key, stated_answers, stated_key
 from breadth.measure.diversity import count_answers
-from breadth.measure.validate import BoolArray, FloatArray, as_finite, check_same_length
 
 # At most four letters or digits at a time, about the length of a subword: gates given in tokens keep their scale.
 _ROUGH_TOKEN = re.compile(r"[^\W_]{1,4}|[^\w\s]|_")
@@ -287,12 +285,6 @@ def self_matches(sequence: Sequence[Hashable], longest: int) -> list[tuple[int, 
     return list(enumerate(matches))[1:]
 
 
-_SMOOTHING = 0.1
-# Memory of about ten steps: short enough to catch a collapse of fifty, long enough for batch noise.
-_START_STEPS = 5
-_MIN_CAP_SHARE = 0.01
-
-
 @dataclass(frozen=True)
 class ModalAnswers:
     """Which answers are the commonest one of how many problems."""
@@ -301,21 +293,6 @@ class ModalAnswers:
     """Answer key -> share of the problems whose commonest answer it is; equally common answers split the problem."""
     problems: int
     """How many problems."""
-
-
-@dataclass(frozen=True, eq=False)
-class RunCollapse:
-    """Lengths and hits of the length cap over a run, smoothed, relative to its start (the first five steps)."""
-
-    length_ratio: FloatArray
-    """Smoothed mean length over the mean length at the start, one entry a step."""
-    length_collapse: float | None
-    """First step at which the ratio is below 0.5: halt and look at the newest data. None if there is none."""
-    cap_ratio: FloatArray | None
-    """Smoothed share of responses cut at the cap over that at the start (1 % where it was less). None when not logged.
-    """
-    cap_jump: float | None
-    """First step at which that ratio is above 2; None if there is none."""
 
 
 def modal_answers(problems: ArrayLike, answers: Sequence[str | None]) -> ModalAnswers:
@@ -343,44 +320,3 @@ def find_overused_answers(window: ModalAnswers, base: ModalAnswers, *, ratio: fl
         answer: share / max(base.shares.get(answer, 0.0), 1 / base.problems) for answer, share in window.shares.items()
     }
     return {answer: value for answer, value in times.items() if value > ratio}
-
-
-def run_collapse(steps: ArrayLike, mean_lengths: ArrayLike, cap_shares: ArrayLike | None = None) -> RunCollapse:
-    """Watch mean response length and the share of responses cut at the cap over a run's steps, in order.
-
-    Exponential means with weight 0.1 (a choice of ours) against the run's first five steps. A shorter answer is often a
-    better one: a collapse of length is a reason to look, not a verdict. A changed cap or data mix moves both.
-    """
-    at, lengths = as_finite(steps, "steps"), as_finite(mean_lengths, "mean_lengths")
-    check_same_length(steps=at, mean_lengths=lengths)
-    if (np.diff(at) <= 0).any() or lengths.min() <= 0:
-        raise MeasureError(
-            "Steps must rise and lengths must be positive.",
-            "Sort by step, keep one row per step, and drop empty steps.",
-        )
-    length_ratio = exponential_mean(lengths) / lengths[:_START_STEPS].mean()
-    cap_ratio = None
-    if cap_shares is not None:
-        caps = as_finite(cap_shares, "cap_shares")
-        check_same_length(steps=at, cap_shares=caps)
-        cap_ratio = exponential_mean(caps) / max(float(caps[:_START_STEPS].mean()), _MIN_CAP_SHARE)
-    return RunCollapse(
-        length_ratio=length_ratio,
-        length_collapse=_first_step(at, length_ratio < 0.5),
-        cap_ratio=cap_ratio,
-        cap_jump=None if cap_ratio is None else _first_step(at, cap_ratio > 2),
-    )
-
-
-def exponential_mean(values: FloatArray) -> FloatArray:
-    """Return the exponential mean, started from the mean of the first steps, so one odd first batch does not linger."""
-    level = float(values[:_START_STEPS].mean())
-    smooth = np.empty_like(values)
-    for place, value in enumerate(values):
-        level += _SMOOTHING * (value - level)
-        smooth[place] = level
-    return smooth
-
-
-def _first_step(steps: FloatArray, fires: BoolArray) -> float | None:
-    return float(steps[fires.argmax()]) if fires.any() else None

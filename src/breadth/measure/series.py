@@ -212,8 +212,14 @@ def estimate_noise(values: FloatArray, jumps_at: tuple[int, ...] = ()) -> Noise:
         raise MeasureError(
             f"Noise and trend cannot be separated on {len(values)} points; at least 4 needed.", "Log more steps."
         )
-    calm = winsorize(values)
-    fits = [(shape, shape.basis @ (shape.basis.T @ calm)) for shape in _candidate_shapes(len(values), jumps_at)]
+    return _noise_of(np.asarray(values, dtype=np.float64).tobytes(), jumps_at)
+
+
+@lru_cache(maxsize=64)
+def _noise_of(values: bytes, jumps_at: tuple[int, ...]) -> Noise:
+    # Kept, because a trend, its slope and its jumps each ask for the noise of the same series.
+    calm = winsorize(np.frombuffer(values, dtype=np.float64))
+    fits = [(shape, shape.basis @ (shape.basis.T @ calm)) for shape in _candidate_shapes(len(calm), jumps_at)]
     shape, curve = min(fits, key=lambda fit: shape_bic(calm - fit[1], fit[0]))
     return noise_from_residuals(calm - curve, shape.parameters, curve)
 

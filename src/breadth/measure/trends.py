@@ -170,7 +170,8 @@ def pairwise_changes(series: CleanSeries) -> tuple[FloatArray, FloatArray]:
     """Return rise and run of every pair of points with different steps."""
     lags = range(1, len(series))
     run, rise = (np.concatenate([of[lag:] - of[:-lag] for lag in lags]) for of in (series.steps, series.values))
-    return rise[run > 0], run[run > 0]
+    forward = run > 0
+    return (rise, run) if forward.all() else (rise[forward], run[forward])
 
 
 def kendall_score_sd(series: CleanSeries, noise: Noise) -> float:

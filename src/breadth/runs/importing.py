@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from breadth.base import errors
+from breadth.base.catalogue import LazyModule
 from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError
 from breadth.base.system import write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
@@ -21,7 +19,7 @@ from breadth.runs.names import translate
 from breadth.runs.reader import RestartDetector, Run
 from breadth.runs.schema import (
     HEADER_FILE,
-    PROBLEM_SCHEMA,
+    PROBLEM_COLUMN_NAMES,
     EntropyKind,
     Header,
     LoggedConfig,
@@ -36,6 +34,12 @@ from breadth.runs.schema import (
     write_header,
 )
 from breadth.runs.writer import PROBLEMS_FILE, ProblemWriter, RunWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 Progress = Callable[[str], None]
 """Called with a sentence on how far the import is."""
@@ -243,7 +247,7 @@ class _FolderIntake(_LogIntake):
         table = pa.concat_tables(tables, promote_options="default")
         self.problems.add(table)
         table = table.drop_columns(
-            [name for name in PROBLEM_SCHEMA.names if name != "problem" and name in table.column_names]
+            [name for name in PROBLEM_COLUMN_NAMES if name != "problem" and name in table.column_names]
         )
         if "reward" in table.column_names and len(self.levels) < 3:
             self.levels.update(value for value in table.column("reward").unique().to_pylist()[:3] if value is not None)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, suggestion
 from breadth.runs.jsonl import read_json_rows
 from breadth.runs.names import RENAMED_METRICS, translate
@@ -36,6 +35,10 @@ from breadth.runs.writer import METRICS_FILE, PROBLEMS_FILE, ROLLOUT_FILE_NAME, 
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 
 MIN_RUN_ROWS = 8
@@ -339,10 +342,10 @@ def create_view(
     relation.project(f"*{nulls}").create_view(name)
 
 
-def sql_type(kind: pa.DataType) -> str:
-    """Return DuckDB's name of an Arrow type."""
-    if pa.types.is_list(kind):
-        return f"{sql_type(kind.value_type)}[]"
+def sql_type(kind: str) -> str:
+    """Return DuckDB's name of an Arrow type, given by its name."""
+    if kind.startswith("list<"):
+        return f"{sql_type(kind[5:-1])}[]"
     return {
         "int64": "BIGINT",
         "int32": "INTEGER",
@@ -350,7 +353,7 @@ def sql_type(kind: pa.DataType) -> str:
         "float": "FLOAT",
         "bool": "BOOLEAN",
         "string": "VARCHAR",
-    }[str(kind)]
+    }[kind]
 
 
 def escape_glob(path: Path) -> str:

@@ -6,14 +6,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from breadth.base import settings
+from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, NotARunError
 from breadth.runs.names import RENAMED_METRICS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = LazyModule("pyarrow")
 
 SCHEMA_VERSION = 1
 """Raised when a reader of the old layout would misread the new one."""
@@ -28,63 +33,79 @@ class ColumnSpec:
 
     name: str
     """Name on disk and in SQL."""
-    type: pa.DataType
-    """Arrow type it is stored as."""
+    type: str
+    """Arrow's name of the type it is stored as."""
     meaning: str
     """What a row holds there."""
 
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The type it is stored as."""
+        item = self.type.removeprefix("list<").removesuffix(">")
+        return pa.type_for_alias(item) if item == self.type else pa.list_(pa.type_for_alias(item))
+
 
 ROLLOUT_COLUMNS = (
-    ColumnSpec("step", pa.int64(), "Optimiser step the rollout was drawn for."),
-    ColumnSpec("split", pa.string(), "train or eval."),
-    ColumnSpec("problem", pa.string(), "Id of the problem; its text is in problems.parquet."),
+    ColumnSpec("step", "int64", "Optimiser step the rollout was drawn for."),
+    ColumnSpec("split", "string", "train or eval."),
+    ColumnSpec("problem", "string", "Id of the problem; its text is in problems.parquet."),
     ColumnSpec(
         "group",
-        pa.string(),
+        "string",
         "Rollouts scored together; empty where the trainer does not say, then the problem is the group.",
     ),
-    ColumnSpec("sample", pa.int32(), "Place of the rollout inside its file or group."),
-    ColumnSpec("completion", pa.string(), "Text the policy wrote."),
+    ColumnSpec("sample", "int32", "Place of the rollout inside its file or group."),
+    ColumnSpec("completion", "string", "Text the policy wrote."),
+    ColumnSpec("answer", "string", "Final answer as stated in the text or by the trainer; null when none can be read."),
+    ColumnSpec("reward", "double", "Total reward as the trainer saw it."),
     ColumnSpec(
-        "answer", pa.string(), "Final answer as stated in the text or by the trainer; null when none can be read."
+        "correct", "bool", "Whether the answer is right; null where neither a grade nor a two-valued reward says."
     ),
-    ColumnSpec("reward", pa.float64(), "Total reward as the trainer saw it."),
-    ColumnSpec(
-        "correct", pa.bool_(), "Whether the answer is right; null where neither a grade nor a two-valued reward says."
-    ),
-    ColumnSpec("advantage", pa.float64(), "Advantage of the whole rollout."),
-    ColumnSpec("tokens", pa.int32(), "Tokens in the completion."),
-    ColumnSpec("truncated", pa.bool_(), "Whether the completion was cut at the length cap."),
-    ColumnSpec("token_ids", pa.list_(pa.int32()), "Token ids of the completion."),
-    ColumnSpec("logprobs", pa.list_(pa.float32()), "Log-probability of each sampled token under the current policy."),
-    ColumnSpec("old_logprobs", pa.list_(pa.float32()), "The same under the policy that sampled."),
-    ColumnSpec("entropy", pa.list_(pa.float32()), "Entropy of the policy at each token, in nats."),
-    ColumnSpec("advantages", pa.list_(pa.float32()), "Advantage of each token."),
-    ColumnSpec("mask", pa.list_(pa.bool_()), "True where the token counts."),
-    ColumnSpec("extra", pa.string(), "What else the trainer wrote, as JSON."),
+    ColumnSpec("advantage", "double", "Advantage of the whole rollout."),
+    ColumnSpec("tokens", "int32", "Tokens in the completion."),
+    ColumnSpec("truncated", "bool", "Whether the completion was cut at the length cap."),
+    ColumnSpec("token_ids", "list<int32>", "Token ids of the completion."),
+    ColumnSpec("logprobs", "list<float>", "Log-probability of each sampled token under the current policy."),
+    ColumnSpec("old_logprobs", "list<float>", "The same under the policy that sampled."),
+    ColumnSpec("entropy", "list<float>", "Entropy of the policy at each token, in nats."),
+    ColumnSpec("advantages", "list<float>", "Advantage of each token."),
+    ColumnSpec("mask", "list<bool>", "True where the token counts."),
+    ColumnSpec("extra", "string", "What else the trainer wrote, as JSON."),
 )
 """Columns of ``rollouts/*.parquet``; all but step and problem may be absent. Reward components are ``reward/<name>``.
 """
 
 PROBLEM_COLUMNS = (
-    ColumnSpec("problem", pa.string(), "Id of the problem."),
-    ColumnSpec("prompt", pa.string(), "Prompt as the policy saw it."),
-    ColumnSpec("reference", pa.string(), "Reference answer, where the trainer has one."),
-    ColumnSpec("origin", pa.string(), "Data set or environment the problem comes from."),
+    ColumnSpec("problem", "string", "Id of the problem."),
+    ColumnSpec("prompt", "string", "Prompt as the policy saw it."),
+    ColumnSpec("reference", "string", "Reference answer, where the trainer has one."),
+    ColumnSpec("origin", "string", "Data set or environment the problem comes from."),
 )
 """Columns of ``problems.parquet``."""
 
 REQUIRED_COLUMNS = ("step", "problem")
 REWARD_PREFIX = "reward/"
-ROLLOUT_TYPES = {column.name: column.type for column in ROLLOUT_COLUMNS}
-PROBLEM_SCHEMA = pa.schema([(column.name, column.type) for column in PROBLEM_COLUMNS])
+ROLLOUT_COLUMN_NAMES = tuple(column.name for column in ROLLOUT_COLUMNS)
+PROBLEM_COLUMN_NAMES = tuple(column.name for column in PROBLEM_COLUMNS)
+
+
+@cache
+def problem_schema() -> pa.Schema:
+    """Return the Arrow schema of ``problems.parquet``."""
+    return pa.schema([(column.name, column.arrow_type) for column in PROBLEM_COLUMNS])
+
+
+@cache
+def rollout_types() -> dict[str, pa.DataType]:
+    """Return the Arrow type of every column of ``rollouts/*.parquet`` by its name."""
+    return {column.name: column.arrow_type for column in ROLLOUT_COLUMNS}
 
 
 def column_type(name: str) -> pa.DataType | None:
     """Return the type a rollouts column must have, or None when the schema has no such column."""
     if name.startswith(REWARD_PREFIX):
         return pa.float64()
-    return ROLLOUT_TYPES.get(name)
+    return rollout_types().get(name)
 
 
 @dataclass(frozen=True)

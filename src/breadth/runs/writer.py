@@ -12,24 +12,29 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from breadth.base.catalogue import LazyModule
 from breadth.base.errors import MeasureError
 from breadth.base.system import atomic_file, write_error
 from breadth.runs.schema import (
     HEADER_FILE,
-    PROBLEM_SCHEMA,
     REQUIRED_COLUMNS,
     Header,
     MetricPoint,
     Split,
     column_type,
+    problem_schema,
     write_header,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 METRICS_FILE = "metrics.jsonl"
 PROBLEMS_FILE = "problems.parquet"
@@ -104,7 +109,7 @@ class RunWriter:
         with (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             path = self.folder / PROBLEMS_FILE
-            known = pq.read_table(path) if path.exists() else PROBLEM_SCHEMA.empty_table()
+            known = pq.read_table(path) if path.exists() else problem_schema().empty_table()
             write_table(distinct_problems([known, new]), path)
 
     def _append(self, lines: bytes) -> None:
@@ -189,9 +194,9 @@ def problem_columns(table: pa.Table) -> pa.Table:
             if field.name in table.column_names
             else pa.nulls(len(table), field.type)
         )
-        for field in PROBLEM_SCHEMA
+        for field in problem_schema()
     ]
-    return pa.table(columns, schema=PROBLEM_SCHEMA)
+    return pa.table(columns, schema=problem_schema())
 
 
 def cast_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -266,7 +271,7 @@ class ProblemWriter:
             return
         self._seen.update(fresh)
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self.path, PROBLEM_SCHEMA, compression=COMPRESSION)
+            self._writer = pq.ParquetWriter(self.path, problem_schema(), compression=COMPRESSION)
         first = pc.index_in(pa.array(fresh, pa.string()), value_set=problems)
         self._writer.write_table(problem_columns(table).take(first))
 

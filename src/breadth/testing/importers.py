@@ -18,9 +18,9 @@ from breadth.runs.importer import Importer
 from breadth.runs.jsonl import read_head
 from breadth.runs.names import METRIC_NAMES
 from breadth.runs.schema import (
-    PROBLEM_SCHEMA,
+    PROBLEM_COLUMN_NAMES,
     REQUIRED_COLUMNS,
-    ROLLOUT_TYPES,
+    ROLLOUT_COLUMN_NAMES,
     EntropyKind,
     LoggedConfig,
     LoggedEntropyKind,
@@ -29,6 +29,7 @@ from breadth.runs.schema import (
     Remark,
     RolloutBatch,
     column_type,
+    problem_schema,
     to_toml_value,
 )
 from breadth.testing import expect
@@ -120,7 +121,7 @@ def check_description(importer: Importer) -> None:
     expect(len(importer.switches) > 0, "switches name what to set to log more")
     for name, setting in importer.switches.items():
         expect(
-            name == "rollouts" or name in METRIC_NAMES or name in ROLLOUT_TYPES,
+            name == "rollouts" or name in METRIC_NAMES or name in ROLLOUT_COLUMN_NAMES,
             f"switch {name!r} is no metric or column of ours",
         )
         expect(bool(setting.strip()), f"switch {name!r} says nothing")
@@ -180,8 +181,8 @@ def check_rollout_table(table: pa.Table) -> None:
     expect(len(set(table.column_names)) == len(table.column_names), f"columns repeat: {table.column_names}")
     for field in table.schema:
         wanted = column_type(field.name)
-        if wanted is None and field.name in PROBLEM_SCHEMA.names:
-            wanted = PROBLEM_SCHEMA.field(field.name).type
+        if wanted is None and field.name in PROBLEM_COLUMN_NAMES:
+            wanted = problem_schema().field(field.name).type
         expect(wanted is not None, f"the schema has no column {field.name!r}")
         expect(field.type == wanted, f"column {field.name!r} is {field.type}, not {wanted}")
     table.validate(full=True)

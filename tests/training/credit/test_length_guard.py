@@ -10,7 +10,7 @@ import torch
 
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.base.stats import Mean
-from breadth.measure.degeneracy import run_collapse
+from breadth.measure.change_points import run_collapse
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage

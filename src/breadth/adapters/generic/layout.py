@@ -9,7 +9,7 @@ from typing import Literal
 
 from breadth.base.errors import SettingsError, suggestion
 from breadth.runs.names import METRIC_NAMES
-from breadth.runs.schema import PROBLEM_SCHEMA, REWARD_PREFIX, ROLLOUT_TYPES
+from breadth.runs.schema import PROBLEM_COLUMN_NAMES, REWARD_PREFIX, ROLLOUT_COLUMN_NAMES
 
 Content = Literal["metrics", "rollouts"]
 STEP_NAMES = (
@@ -53,7 +53,7 @@ OUTCOME_COLUMNS = frozenset({"completion", "answer", "correct"})
 """At least one of these makes a row a rollout."""
 IDENTIFYING_COLUMNS = frozenset({"problem", "prompt"})
 """One of these says what the rollout is about."""
-MAPPABLE_NAMES = frozenset({*ROLLOUT_TYPES, *PROBLEM_SCHEMA.names, *METRIC_NAMES, "time"} - {"extra"})
+MAPPABLE_NAMES = frozenset({*ROLLOUT_COLUMN_NAMES, *PROBLEM_COLUMN_NAMES, *METRIC_NAMES, "time"} - {"extra"})
 """Names a mapping may give."""
 CHART_COLUMN = re.compile(r"(.+) - (.+?)(__MIN|__MAX)?")
 """Columns of a chart exported from Weights & Biases: run, metric, and the ends of its band."""

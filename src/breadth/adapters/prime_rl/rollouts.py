@@ -9,7 +9,7 @@ from typing import Any
 
 from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text, storable_name
 from breadth.runs.jsonl import read_json_rows
-from breadth.runs.schema import REWARD_PREFIX, ROLLOUT_TYPES, Record, Remark, RolloutBatch, Split
+from breadth.runs.schema import REWARD_PREFIX, ROLLOUT_COLUMN_NAMES, Record, Remark, RolloutBatch, Split
 from breadth.runs.writer import problem_id
 
 
@@ -340,7 +340,7 @@ def common_advantage(advantages: list[Any] | None, mask: list[Any]) -> Any:
 
 STEP_FOLDER = re.compile(r"step_(\d{1,15})")
 TRACE_COLUMNS = {
-    name: name for name in (*ROLLOUT_TYPES, "prompt", "reference", "origin") if name not in ("split", "extra")
+    name: name for name in (*ROLLOUT_COLUMN_NAMES, "prompt", "reference", "origin") if name not in ("split", "extra")
 }
 
 

@@ -7,15 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text, fill_missing_steps, reward_columns
 from breadth.adapters.trl.history import History, eval_steps, is_eval, newest_history, output_folder, reward_weights
+from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
 from breadth.runs.schema import REWARD_PREFIX, Record, Remark, RolloutBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 TRL_COLUMNS = {
     "step": "step",

@@ -13,7 +13,6 @@ import numpy as np
 from breadth.base.errors import BreadthError, CatalogueError
 from breadth.doctor.finding import CannotTell
 from breadth.doctor.trainer_config import ConfigDialect, TrainerConfig
-from breadth.measure.answers import answer_classes
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
@@ -177,6 +176,8 @@ class Window:
     @cached_property
     def classes(self) -> IntArray:
         """Answer class of each rollout, -1 where no answer could be read."""
+        from breadth.measure.answers import answer_classes
+
         return answer_classes(self.samples.answers)
 
     @cached_property

@@ -14,7 +14,6 @@ from breadth.doctor.evidence.record import Evidence, Window, is_inference_run, r
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import CannotTell
 from breadth.measure.intervals import Bounds, Columns, Interval, quotient, resample
-from breadth.measure.pass_at_k import pass_at_k
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.runs.outcomes import correctness_sql
 from breadth.runs.reader import Run
@@ -298,6 +297,8 @@ def coverage_shift(ends: Ends | None) -> tuple[int, Shift] | None:
     """Return k and the change of pass@k, where k is the smaller group size; None without grades."""
     if ends is None or not (ends.start.is_graded and ends.now.is_graded):
         return None
+    from breadth.measure.pass_at_k import pass_at_k
+
     both = [count_correct(window) for window in (ends.start, ends.now)]
     most = min(int(np.bincount(drawn).argmax()) for _, drawn, _ in both)
     start, now = (

@@ -10,7 +10,6 @@ import numpy as np
 
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.measure.intervals import Interval
-from breadth.measure.paired_tests import paired_difference
 from breadth.measure.trends import Trend, Verdict, trend
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.runs.outcomes import Outcomes, correctness_sql, count_outcomes
@@ -188,6 +187,8 @@ def compare_first_and_last(graded: Outcomes) -> ScoreChange | None:
     both = [problem for problem in before if problem in after]
     if not both:
         return None
+    from breadth.measure.paired_tests import paired_difference
+
     start, end = (np.array([shares[problem] for problem in both]) for shares in (before, after))
     change = paired_difference(end, start).difference
     verdict: Verdict = "rising" if change.low > 0 else "falling" if change.high < 0 else "cannot tell"

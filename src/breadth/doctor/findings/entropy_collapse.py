@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.overview import fit_run_law
-from breadth.measure.entropy import LawFit
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
+
+if TYPE_CHECKING:
+    from breadth.measure.entropy import LawFit
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from breadth.doctor.evidence.rollouts import (
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.measure.intervals import Columns, Interval, resample
-from breadth.measure.response_style import FORMATS, surface_format
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
@@ -54,6 +53,8 @@ def format_shift(evidence: Evidence) -> FormatShift | None:
     texts = completions_at_ends(evidence)
     if texts is None:
         return None
+    from breadth.measure.response_style import surface_format
+
     named = [[surface_format(text) for text in end.texts] for end in texts]
     leading = Counter(named[1]).most_common(1)[0][0]
     then, now = ((end.problems, indicator(leading, names)) for end, names in zip(texts, named, strict=True))
@@ -69,6 +70,8 @@ def indicator(name: str, names: Sequence[str]) -> FloatArray:
 
 def effective_formats(texts: Completions, names: Sequence[str]) -> Interval:
     """Return ``exp(-sum s log s)`` over the shares of formats, resampling problems."""
+    from breadth.measure.response_style import FORMATS
+
     present = [name for name in FORMATS if name in names]
 
     def statistic(means: Columns) -> FloatArray:

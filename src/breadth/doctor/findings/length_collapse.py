@@ -11,7 +11,7 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, excludes_rise, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
-from breadth.measure.degeneracy import run_collapse
+from breadth.measure.change_points import run_collapse
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries, Run

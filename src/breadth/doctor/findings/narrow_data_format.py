@@ -15,9 +15,7 @@ from breadth.doctor.evidence.rollouts import covers_training
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
 from breadth.doctor.findings.format_collapse import FINDING as FORMAT_COLLAPSE
 from breadth.doctor.findings.format_collapse import FormatShift, format_shift
-from breadth.measure.answers import stated_answer
 from breadth.measure.intervals import Interval, wilson
-from breadth.measure.response_style import surface_format
 from breadth.report.sections import Fact, Severity
 
 _NAME = "narrow-data-format"
@@ -53,6 +51,8 @@ class NarrowDataFormat:
                 f"{count} texts of the training data were given; even if all were alike, {_enough(self.nearly)} are"
                 " needed",
             )
+        from breadth.measure.answers import stated_answer
+
         solved = [text for text in evidence.data if stated_answer(text) is not None]
         worked = 2 * len(solved) > count
         kind, share = commonest_format(solved) if worked else share_of_multiple_choice(evidence.data)
@@ -95,6 +95,8 @@ def _enough(share: float) -> int:
 
 def commonest_format(texts: Sequence[str]) -> tuple[str, Interval]:
     """Return the most common format of worked solutions with its share."""
+    from breadth.measure.response_style import surface_format
+
     name, count = Counter(map(surface_format, texts)).most_common(1)[0]
     return name, wilson(count, len(texts))
 

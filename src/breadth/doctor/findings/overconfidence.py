@@ -22,7 +22,6 @@ from breadth.doctor.evidence.rollouts import (
     missing_rollouts,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
-from breadth.measure.diversity import AnswerCounts, count_answers
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
@@ -131,9 +130,11 @@ def agreement_by_group(window: Window, agree: int, *, right: bool) -> tuple[Name
 
     Agreement is the probability that so many of its rollouts share one answer, correct or wrong.
     """
+    from breadth.measure.diversity import count_answers
+
     samples = window.samples
     side = samples.correct == 1 if right else samples.correct == 0
-    counted: AnswerCounts = count_answers(samples.groups, np.where(side, window.classes, -1))
+    counted = count_answers(samples.groups, np.where(side, window.classes, -1))
     alike, drawn = counted.counts.astype(np.float64), counted.samples.astype(np.float64)
     ways = np.prod([np.maximum(alike - taken, 0) for taken in range(agree)], axis=0)
     enough = drawn >= agree
