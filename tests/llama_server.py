@@ -5,6 +5,9 @@
 With ``--thinking`` the same model gets a chat template that opens a ``<think>`` block, so the server parses reasoning
 and enforces thinking budgets as it does for a reasoning model (what stands in the block is as wise as the model).
 With ``--raw`` messages are put one after the other as they are.
+
+``BREADTH_TEST_ROPE_SCALE`` (say 0.95) stretches the positions that the model sees: it writes other texts then, as it
+does on another processor, only more so. No test may depend on which.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ def serve(model: str, template: str, threads: int) -> None:
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
     parameters.cache_ram_mib = 0  # the prompt cache outside the slots would take gigabytes
     parameters.endpoint_metrics = parameters.endpoint_props = True
+    parameters.rope_freq_scale = float(os.environ.get("BREADTH_TEST_ROPE_SCALE", "0"))  # 0: the model's own
     if template:
         parameters.chat_template = template
     server = llama.Server(parameters)

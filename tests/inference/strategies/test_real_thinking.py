@@ -1,4 +1,7 @@
-"""Strategies that continue a reply, on a real llama.cpp server: models with and without marked thinking."""
+"""Strategies that continue a reply, on a real llama.cpp server: models with and without marked thinking.
+
+What a small model writes differs between processors. So the server holds it to a grammar: words and commas without end.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ TASK = Task(
     sampling=Sampling(max_tokens=60),
     reading=Reading("number"),
     seed=1,
+    options={"grammar": 'root ::= ([a-z]{1,8} ", ")+', "ignore_eos": True},
 )
 
 
@@ -64,8 +68,9 @@ def test_a_sure_trial_ends_the_thinking_at_the_turn(llama: str) -> None:
     assert 0 < sure.answer.figures["trial_confidence"] <= 1
     assert answer.prefix == piece.text.partition(",")[0] + "\nFinal Answer:"
     assert never.answer.figures["exited"] == 0
-    assert never.answer.text.startswith(piece.text)
-    assert len(never.answer.text) > len(piece.text)
+    thought = never.answer.candidates[0]
+    assert never.answer.text.startswith(thought.text)
+    assert len(never.answer.text) > len(thought.text)
 
 
 def test_traces_side_by_side_keep_to_their_tokens(llama: str) -> None:

@@ -1,11 +1,12 @@
-"""Samples from a real llama.cpp server: text, log-probs, seeds, prefixes, halts, cancelling, caps, refusals."""
+"""Samples from a real llama.cpp server: text, log-probs, seeds, prefixes, halts, cancelling, caps, refusals.
+
+What a small model writes differs between processors: where a test needs some text, the server holds it to a grammar.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import statistics
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.request import urlopen
@@ -21,6 +22,8 @@ from breadth.runtime.samplers.openai import OpenAISampler
 
 CHAT = ({"role": "user", "content": "Count from one to twenty in words."},)
 SHORT = Sampling(temperature=1.0, top_p=1.0, max_tokens=24)
+COUNTING = {"grammar": 'root ::= "one two, three, four, " ([a-z]{1,8} ", ")+', "ignore_eos": True}
+"""It counts to four, goes on in words and never ends."""
 
 
 def use(url: str, work: Callable[[OpenAISampler], Awaitable[Any]], dialect: LlamaCppDialect = LlamaCppDialect()) -> Any:  # noqa: B008 - frozen
@@ -44,9 +47,18 @@ def busy(url: str) -> int:
         return sum(slot["is_processing"] for slot in json.load(reply))
 
 
+def decoded(url: str) -> int:
+    """Return how many tokens, or batches of them, the server has computed since it started."""
+    with urlopen(f"{url}/metrics", timeout=10) as reply:  # noqa: S310 - the address of our own server
+        lines = reply.read().decode().splitlines()
+    return next(int(float(line.split()[1])) for line in lines if line.startswith("llamacpp:n_decode_total"))
+
+
 def test_a_draw_with_log_probs(llama: str) -> None:
     meter = Meter()
-    candidate = drawn(llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=16, top_logprobs=20)), meter)
+    candidate = drawn(
+        llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=16, top_logprobs=20), options=COUNTING), meter
+    )
     assert candidate.finish == "length"
     assert candidate.model == "smollm2"
     assert candidate.tokens == meter.tokens == 16
@@ -60,22 +72,21 @@ def test_a_draw_with_log_probs(llama: str) -> None:
 
 
 def test_seeds_repeat_and_differ(llama: str) -> None:
+    alone = {"cache_prompt": False}  # a server that batches draws, or reuses a prompt, rounds differently each time
+
     async def work(sampler: OpenAISampler) -> list[str]:
-        drawn = await asyncio.gather(
-            *(sampler.sample(SampleRequest(CHAT, SHORT, seed=seed), Meter()) for seed in (1, 1, 2, 3, 1, 4))
-        )
-        return [candidate.text for candidate in drawn]
+        requests = [SampleRequest(CHAT, SHORT, seed=seed, options=alone) for seed in (1, 1, 2, 3, 1, 4)]
+        return [(await sampler.sample(request, Meter())).text for request in requests]
 
     texts = use(llama, work)
     assert texts[0] == texts[1] == texts[4]
-    assert len(set(texts)) == 4
+    assert len(set(texts)) > 1
 
 
 def test_a_beginning_is_continued_and_not_repeated(llama: str) -> None:
-    candidate = drawn(llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=8), prefix="One, two, three,"))
-    assert candidate.full_text.startswith("One, two, three,")
-    assert not candidate.text.startswith("One")
-    assert "four" in candidate.text
+    four = {"grammar": 'root ::= " four"'}
+    candidate = drawn(llama, SampleRequest(CHAT, Sampling(max_tokens=8), prefix="One, two, three,", options=four))
+    assert (candidate.text, candidate.full_text) == (" four", "One, two, three, four")
 
 
 def test_a_halt_frees_the_slot(llama: str) -> None:
@@ -83,7 +94,7 @@ def test_a_halt_frees_the_slot(llama: str) -> None:
         await sampler.sample(SampleRequest(CHAT, Sampling(temperature=0, max_tokens=2)), Meter())
         meter = Meter()
         candidate = await sampler.sample(
-            SampleRequest(CHAT, Sampling(temperature=0, max_tokens=400), halt=Phrase((",", "\n"))), meter
+            SampleRequest(CHAT, Sampling(temperature=0, max_tokens=400), halt=Phrase((",",)), options=COUNTING), meter
         )
         assert meter.tokens == candidate.tokens < 100
         assert meter.prompt_tokens == candidate.prompt_tokens > 10
@@ -94,35 +105,28 @@ def test_a_halt_frees_the_slot(llama: str) -> None:
 
     candidate = use(llama, work)
     assert candidate.finish == "halt"
-    assert candidate.text[-1] in ",\n" or "," in candidate.text.splitlines()[-1]
+    assert candidate.text.startswith("one two,")
+    assert candidate.text.count(",") == 1
 
 
 def test_a_cancelled_draw_frees_its_slot(llama: str) -> None:
-    async def work(sampler: OpenAISampler) -> list[float]:
-        times = []
+    async def work(sampler: OpenAISampler) -> None:
         for seed in range(5):
-            meter = Meter()
-            draw = asyncio.create_task(
-                sampler.sample(
-                    SampleRequest(CHAT, Sampling(max_tokens=900), seed=seed, options={"ignore_eos": True}), meter
-                )
-            )
+            meter, sampling = Meter(), Sampling(max_tokens=900)
+            request = SampleRequest(CHAT, sampling, seed=seed, options={"ignore_eos": True})
+            draw = asyncio.create_task(sampler.sample(request, meter))
             while meter.tokens < 3:
                 await asyncio.sleep(0.01)
             assert await asyncio.to_thread(busy, llama) == 1
-            began = time.monotonic()
             draw.cancel()
             await asyncio.gather(draw, return_exceptions=True)
             while await asyncio.to_thread(busy, llama):
                 await asyncio.sleep(0.002)
-            times.append(time.monotonic() - began)
-            assert meter.tokens < 900
             assert meter.prompt_tokens > 0
-        return times
 
-    # The server looks at its connections once a token, which takes it some 15 ms, and more on a busy machine; all 900
-    # take 13 s.
-    assert statistics.median(use(llama, work)) < 6
+    before = decoded(llama)
+    use(llama, work)
+    assert 15 <= decoded(llama) - before < 5 * 900 / 2  # it would have written all of them
 
 
 def test_more_draws_than_slots_all_arrive(llama: str) -> None:
@@ -139,10 +143,10 @@ def test_more_draws_than_slots_all_arrive(llama: str) -> None:
 
 
 def test_a_stop_text_is_not_in_the_text_but_in_the_cost(llama: str) -> None:
-    candidate = drawn(llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=60, stop=("three", "Three", "3"))))
-    assert candidate.finish == "stop"
-    assert "hree" not in candidate.text
-    assert candidate.tokens > 0
+    stopping = Sampling(temperature=0, max_tokens=60, stop=("three",))
+    candidate = drawn(llama, SampleRequest(CHAT, stopping, options=COUNTING))
+    assert (candidate.finish, candidate.text.strip()) == ("stop", "one two,")
+    assert candidate.tokens >= 4
 
 
 def test_a_prompt_that_is_too_long_is_refused_in_words(llama: str) -> None:
@@ -160,11 +164,14 @@ def test_a_plain_text_is_continued(llama: str) -> None:
     candidate = drawn(
         llama,
         SampleRequest(
-            "1, 2, 3, 4, 5, 6, 7, 8,", Sampling(temperature=0, max_tokens=4, top_logprobs=5), prefix=" 9, 10,"
+            "1, 2, 3, 4, 5, 6, 7, 8,",
+            Sampling(temperature=0, max_tokens=4, top_logprobs=5),
+            prefix=" 9, 10,",
+            options={"grammar": 'root ::= " 11, 12, 13, 14"'},
         ),
     )
-    assert candidate.text.startswith(" 1")
-    assert candidate.full_text.startswith(" 9, 10, 1")
+    assert candidate.text.startswith(" 11")
+    assert candidate.full_text.startswith(" 9, 10, 11")
     assert candidate.logprobs is not None
     assert candidate.confidences is not None
     assert len(candidate.logprobs) == 4
@@ -172,7 +179,7 @@ def test_a_plain_text_is_continued(llama: str) -> None:
 
 def test_thinking_comes_apart_and_its_cap_is_checked(thinking_llama: str) -> None:
     endless = {"ignore_eos": True}
-    free = drawn(thinking_llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=60), options=endless))
+    free = drawn(thinking_llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=60), options=COUNTING))
     assert free.reasoning
     capped = drawn(
         thinking_llama, SampleRequest(CHAT, Sampling(temperature=0, max_tokens=60, thinking_tokens=5), options=endless)
