@@ -10,16 +10,19 @@ export MKL_NUM_THREADS ?= 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test check lint types docs bench setup clean
+.PHONY: help demo test test-anywhere check lint types docs bench sbom setup clean
 
 help:  ## list the commands
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.train  ## train the tiny reasoner with and without protection, answer both ways, write the report (five minutes)
 	$(BIN)/breadth demo
 
 test: $(VENV)/.dev $(VENV)/.model lint types docs  ## set everything up, then lint, types, docs and all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-anywhere: $(VENV)/.dev $(VENV)/.model  ## run the tests as other processors and a busy machine would (over an hour)
+	$(BIN)/python tools/test_anywhere.py
 
 check: lint types docs  ## lint, format, types and docs, without the tests
 
@@ -35,6 +38,11 @@ docs: $(VENV)/.dev  ## build the documentation into site/ (fails on an undocumen
 
 bench: $(VENV)/.dev $(VENV)/.model  ## run every benchmark; each prints a ratio to a named peer or limit
 	missed=; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || missed="$$missed $$file"; done; test -z "$$missed" || { echo "bars not met:$$missed"; exit 1; }
+
+sbom: $(VENV)/.dev  ## write sbom.json, a CycloneDX bill of materials of the environment
+	$(PYTHON) -m venv $(VENV)/sbom
+	$(VENV)/sbom/bin/python -m pip --disable-pip-version-check install --quiet cyclonedx-bom==7.5.0
+	$(VENV)/sbom/bin/cyclonedx-py environment $(BIN)/python --output-format JSON --output-file sbom.json
 
 setup: $(VENV)/.dev $(VENV)/.model  ## make the virtual environment with everything in it
 

@@ -15,6 +15,7 @@ from scipy import special
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import (
     Interval,
+    beta_quantile,
     clopper_pearson,
     cluster_bootstrap,
     curve_intervals,
@@ -61,6 +62,21 @@ def test_gives_the_chances_of_scipy_far_out_too(df: float, distance: float) -> N
 @pytest.mark.parametrize("df", [1e4, 1e5, 1e6])
 def test_holds_ten_digits_up_to_a_million_degrees_of_freedom(df: float) -> None:
     assert t_critical(df, 0.95) == pytest.approx(special.stdtrit(df, 0.975), rel=1e-10)
+
+
+@pytest.mark.parametrize("probability", [1e-6, 0.025, 0.5, 0.975, 1 - 1e-6])
+@pytest.mark.parametrize(
+    ("a", "b"), [(1, 1), (1, 40), (9, 1), (2.5, 0.7), (7, 3), (300, 700), (99_999, 2), (5e4, 5e4)]
+)
+def test_beta_quantiles_are_those_of_scipy(a: float, b: float, probability: float) -> None:
+    # Of the logarithm of the gamma function some 1e6 in size a float keeps ten digits, so the chance has about ten too.
+    assert beta_quantile(a, b, probability) == pytest.approx(special.betaincinv(a, b, probability), rel=1e-8)
+
+
+def test_a_beta_quantile_by_hand() -> None:
+    # Beta(1, b) is below x with chance 1 - (1 - x)^b, Beta(a, 1) with x^a.
+    assert beta_quantile(1, 4, 1 - 0.9**4) == pytest.approx(0.1, rel=1e-12)
+    assert beta_quantile(3, 1, 0.008) == pytest.approx(0.2, rel=1e-12)
 
 
 def test_the_ends_of_the_scale() -> None:

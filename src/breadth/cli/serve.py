@@ -71,7 +71,7 @@ Deadline = Annotated[
     float, typer.Option("--deadline", help="Seconds for one request; what has arrived by then is answered with.")
 ]
 MaxBody = Annotated[float, typer.Option("--max-body", help="Megabytes of a request at most.")]
-Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight are get to finish on shutdown.")]
+Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight get to finish on shutdown.")]
 Attempts = Annotated[int, typer.Option("--attempts", help="Maximum requests to the upstream per sample.", min=1)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No line in the log for each request.")]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.errors import MeasureError
-from breadth.measure.intervals import Interval, check_level, t_critical
+from breadth.measure.intervals import Interval, beta_quantile, check_level, t_critical
 from breadth.measure.validate import BoolArray, FloatArray, as_booleans, as_finite, check_same_length
 
 CALIBRATION_BINS = 10
@@ -133,16 +133,18 @@ def threshold_for_risk(
     level) / tried, so the bound holds for the one chosen (Bonferroni), not only for one fixed in advance. It holds
     for new questions like these: one sample per question, same model, same prompt.
     """
-    from scipy.special import betaincinv
-
     check_level(level)
     if not 0 < target < 1:
         raise MeasureError(f"Target risk {target}.", "Give the share of wrong answers you accept, between 0 and 1.")
     thresholds, answered, wrong = cumulate_from_top(scores, correct)
     tried = np.unique(np.searchsorted(answered, answered[-1] * np.arange(1, _THRESHOLDS + 1) / _THRESHOLDS - 1e-9))
     total, errors = answered[tried], wrong[tried]
-    bounds = np.where(
-        errors < total, betaincinv(errors + 1, np.maximum(total - errors, 1), 1 - (1 - level) / len(tried)), 1.0
+    sure = 1 - (1 - level) / len(tried)
+    bounds = np.array(
+        [
+            beta_quantile(wrongs + 1, count - wrongs, sure) if wrongs < count else 1.0
+            for wrongs, count in zip(errors.tolist(), total.tolist(), strict=True)
+        ]
     )
     kept = np.flatnonzero(bounds <= target)
     if len(kept) == 0:
@@ -204,14 +206,13 @@ def auroc_variance(centred: FloatArray, right: BoolArray, owners: npt.NDArray[np
 
 def auroc_interval(value: float, variance: float, clusters: int, level: float) -> Interval:
     """Return Student's interval on the log-odds scale; without variance, one from the number of clusters alone."""
-    from scipy.special import expit, logit
-
     method = f"DeLong, {clusters} clusters of the rarer outcome"
     if variance <= 1e-15 or value in (0.0, 1.0):
         share = ((1 - level) / 2) ** (1 / clusters)
         return Interval(value, share * value, share * value + (1 - share), level, f"{method}: no spread")
-    reach = t_critical(clusters - 1, level) * math.sqrt(variance) / (value * (1 - value))
-    return Interval(value, float(expit(logit(value) - reach)), float(expit(logit(value) + reach)), level, method)
+    reach, odds = t_critical(clusters - 1, level) * math.sqrt(variance) / (value * (1 - value)), value / (1 - value)
+    shrink = math.exp(-reach)
+    return Interval(value, odds * shrink / (1 + odds * shrink), odds / (odds + shrink), level, method)
 
 
 def cumulate_from_top(scores: npt.ArrayLike, correct: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:

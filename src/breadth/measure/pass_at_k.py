@@ -257,12 +257,13 @@ def maximise(objective: Objective, start: FloatArray) -> tuple[FloatArray, Float
     return found, value
 
 
+log_gamma = np.vectorize(math.lgamma, otypes=[np.float64])
+
+
 def log_failure(alpha: FloatArray, beta: FloatArray, ks: FloatArray) -> FloatArray:
     """Return the log-chance that k samples all fail under Beta(alpha, beta): ln B(a, b + k) - ln B(a, b)."""
-    from scipy.special import gammaln
-
     a, b = alpha[:, None], beta[:, None]
-    return np.asarray(gammaln(b + ks) - gammaln(b) - (gammaln(a + b + ks) - gammaln(a + b)))
+    return np.asarray(log_gamma(b + ks) - log_gamma(b) - (log_gamma(a + b + ks) - log_gamma(a + b)))
 
 
 def _exceedances(counts: FloatArray) -> FloatArray:

@@ -27,9 +27,9 @@ from breadth.runtime.samplers.transformers import TransformersSampler  # noqa: E
 CHAT = ({"role": "user", "content": "What is 7 times 8?"},)
 GREEDY = Sampling(temperature=0, max_tokens=12, top_logprobs=20)
 # llama.cpp multiplies 4-bit weights with activations rounded to 8 bits and keeps its cache in half precision;
-# transformers unpacks the weights to float32. Measured on four prompts of 24 tokens: likely tokens (5 % and more) differ
-# by 0.03 to 0.11 nats in the mean, all 20 by 0.09 to 0.14, without a common direction; another processor, and so another
-# text, may double that. Weights read wrongly would differ by nats.
+# transformers unpacks the weights to float32. Measured on four prompts of 24 tokens: likely tokens (5 % and more)
+# differ by 0.03 to 0.11 nats in the mean, all 20 by 0.09 to 0.14, without a common direction; another processor, and so
+# another text, may double that. Weights read wrongly would differ by nats.
 LIKELY, ALL = 0.3, 0.4
 pytestmark = pytest.mark.skipif(
     "BREADTH_TEST_ROPE_SCALE" in os.environ, reason="the server's model is changed, the one in transformers is not"
