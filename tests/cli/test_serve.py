@@ -131,6 +131,7 @@ def test_several_upstreams_share_the_work() -> None:
         (["--upstream", "http://127.0.0.1:9", "--host", "0.0.0.0"], "everybody"),  # noqa: S104 - refused
         (["--upstream", "http://127.0.0.1:9", "--max-requests", "0"], "max_requests"),
         (["--upstream", "http://127.0.0.1:9", "--max-samples", "0"], "max_samples"),
+        (["--upstream", "http://127.0.0.1:9", "--max-tokens", "0"], "max_tokens"),
         (["--upstream", "http://127.0.0.1:9", "--deadline", "nan"], "seconds"),
         (["--upstream", "http://127.0.0.1:9", "--max-body", "nan"], "body"),
         (["--upstream", "http://127.0.0.1:9", "--max-body", "0"], "body"),

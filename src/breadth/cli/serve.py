@@ -47,6 +47,13 @@ AddedPolicies = Annotated[
         help="A further policy under a name, as name=policy.toml; clients ask for model@name. Repeatable.",
     ),
 ]
+AllowClientPolicies = Annotated[
+    bool,
+    typer.Option(
+        "--allow-client-policies",
+        help="Let requests write strategies with settings, such as model@vote,n=5, within the budget of --policy.",
+    ),
+]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all, which needs a key.")]
 Port = Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", min=0, max=65535)]
 KeysFile = Annotated[
@@ -67,11 +74,14 @@ MaxRequests = Annotated[int, typer.Option("--max-requests", help="Maximum concur
 MaxSamples = Annotated[
     int, typer.Option("--max-samples", help="Maximum samples per request, whatever the policy says.")
 ]
+MaxTokens = Annotated[
+    int, typer.Option("--max-tokens", help="Maximum tokens per reply; requests for more get this many.")
+]
 Deadline = Annotated[
     float, typer.Option("--deadline", help="Seconds for one request; what has arrived by then is answered with.")
 ]
 MaxBody = Annotated[float, typer.Option("--max-body", help="Megabytes of a request at most.")]
-Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight are get to finish on shutdown.")]
+Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight get to finish on shutdown.")]
 Attempts = Annotated[int, typer.Option("--attempts", help="Maximum requests to the upstream per sample.", min=1)]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No line in the log for each request.")]
 
@@ -80,6 +90,7 @@ def serve(
     upstream: Upstream,
     policy: PolicyText = "adaptive-vote",
     add_policy: AddedPolicies = None,
+    allow_client_policies: AllowClientPolicies = False,
     host: Host = "127.0.0.1",
     port: Port = 8400,
     keys_file: KeysFile = None,
@@ -87,6 +98,7 @@ def serve(
     dialect: Dialect = "auto",
     max_requests: MaxRequests = 256,
     max_samples: MaxSamples = 256,
+    max_tokens: MaxTokens = 131_072,
     deadline: Deadline = 600.0,
     max_body: MaxBody = 8.0,
     drain: Drain = 25.0,
@@ -103,13 +115,16 @@ def serve(
         max_body_bytes=int(max_body * 1e6) if 0 < max_body < 1e6 else 0,
         max_requests=max_requests,
         max_samples=max_samples,
+        max_tokens=max_tokens,
         seconds=deadline,
         drain_seconds=drain,
     )
     keys = read_client_keys(keys_file)
     if not allow_unauthenticated:
         require_key(host, keys)
-    policies = Policies.parse(policy, add_policy or (), max_samples=limits.max_samples)
+    policies = Policies.parse(
+        policy, add_policy or (), max_samples=limits.max_samples, client_policies=allow_client_policies
+    )
     for chosen in (policies.default, *policies.named.values()):
         chosen.policy.strategy.prepare()
     configure_log(quiet=quiet)

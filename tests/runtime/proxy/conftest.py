@@ -99,13 +99,14 @@ async def _serving(
     keys: Sequence[str] = (),
     limits: ProxyLimits = ProxyLimits(),  # noqa: B008 - frozen
     attempts: int = 2,
+    client_policies: bool = False,
 ) -> AsyncIterator[Served]:
     quick = Backoff(first_seconds=0.01, max_seconds=0.02)
     async with FakeServer(script, faults=faults, models=models) as fake, aiohttp.ClientSession() as http:
         sampler = OpenAISampler([fake.url], attempts=attempts, backoff=quick)
         proxy = Proxy(
             sampler,
-            Policies.parse(policy, named, max_samples=limits.max_samples),
+            Policies.parse(policy, named, max_samples=limits.max_samples, client_policies=client_policies),
             keys=Keys.from_keys(keys),
             limits=limits,
             attempts=attempts,

@@ -90,6 +90,7 @@ def test_a_ceiling_of_nothing_is_still_a_ceiling() -> None:
         {"max_body_bytes": 0},
         {"max_requests": 0},
         {"max_samples": 0},
+        {"max_tokens": 0},
         {"seconds": 0.0},
         {"seconds": float("nan")},
         {"seconds": float("inf")},

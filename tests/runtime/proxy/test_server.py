@@ -10,12 +10,18 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
 from breadth.base.errors import SettingsError
+from breadth.base.settings import dump
+from breadth.inference.budget import Budget
+from breadth.inference.policy import Policy
+from breadth.inference.records import Sampling
+from breadth.inference.strategies.vote import Vote
 from breadth.runtime.proxy.access import ProxyLimits
 from breadth.runtime.proxy.proxy import Proxy
 from breadth.runtime.proxy.routing import Policies
@@ -42,7 +48,7 @@ def test_models_are_the_upstreams_and_those_under_named_policies(serving: Any) -
 
 def test_the_policy_is_the_fields_then_the_suffixs_then_the_servers(serving: Any) -> None:
     async def main() -> None:
-        async with serving(FOUR, "single", named=["careful=vote,n=5"]) as served:
+        async with serving(FOUR, "single", named=["careful=vote,n=5"], client_policies=True) as served:
             asked: list[tuple[dict[str, Any], int]] = [
                 ({"model": "fake"}, 1),
                 ({"model": "fake@careful"}, 5),
@@ -58,6 +64,104 @@ def test_the_policy_is_the_fields_then_the_suffixs_then_the_servers(serving: Any
             wrong = await served.ask(model="fake@carful")
             assert (wrong.status, wrong.error["param"]) == (400, "breadth.policy")
             assert "'careful'" in wrong.error["message"]
+
+    asyncio.run(main())
+
+
+STRICT = Policy(
+    strategy=Vote(n=2), sampling=Sampling(max_tokens=3), budget=Budget(calls=2, output_tokens=6), system="Be brief."
+)
+
+
+@pytest.mark.parametrize("fields", [{"model": "fake@single"}, {"breadth": {"policy": "vote,n=256"}}])
+def test_no_request_gets_out_of_the_operators_policy(serving: Any, tmp_path: Path, fields: dict[str, Any]) -> None:
+    dump(STRICT, tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml")) as served:
+            got = await served.ask(**fields)
+            assert (got.status, got.error["type"], got.error["code"]) == (
+                403,
+                "permission_error",
+                "policy_not_allowed",
+            )
+            assert served.fake.requests == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("fields", "samples"),
+    [
+        ({"model": "fake@single"}, 1),
+        ({"breadth": {"policy": "single"}, "stream": True}, 1),
+        ({"breadth": {"policy": "vote,n=2"}}, 2),
+        ({"breadth": {"policy": "vote,n=2", "budget": {"calls": 99, "output_tokens": 10**9}}}, 2),
+        ({"max_tokens": 10**9}, 2),
+        ({"model": "fake@cheap", "max_completion_tokens": 2, "n_predict": -1}, 1),
+        ({"logprobs": True, "max_tokens": 10**9}, 1),
+    ],
+)
+def test_a_policy_a_request_may_name_keeps_the_operators_budget_and_system_message(
+    serving: Any, tmp_path: Path, fields: dict[str, Any], samples: int
+) -> None:
+    dump(STRICT, tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml"), named=["cheap=single"], client_policies=True) as served:
+            assert (await served.ask(**{"max_tokens": 10**9} | fields)).status == 200
+            bodies = [arrival.body for arrival in served.fake.requests]
+            assert len(bodies) == samples
+            for body in bodies:
+                assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+                assert body["max_tokens"] <= 3
+                assert not body.keys() & {"n_predict", "max_completion_tokens"}
+            assert served.proxy.ledger.spent.output_tokens <= 6
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"breadth": {"policy": "vote,n=256"}}, {"n": 3, "model": "fake@single"}, {"best_of": 3}]
+)
+def test_more_samples_than_the_operators_budget_has_calls_are_refused_in_words(
+    serving: Any, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    dump(STRICT, tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml"), client_policies=True) as served:
+            got = await served.ask(**fields)
+            assert (got.status, got.error["code"]) == (400, "too_many_samples")
+            assert "at most 2 times" in got.error["message"]
+            assert served.fake.requests == []
+
+    asyncio.run(main())
+
+
+def test_a_plain_completion_keeps_the_operators_system_message_too(serving: Any, tmp_path: Path) -> None:
+    dump(STRICT, tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml"), named=["cheap=single"]) as served:
+            for model in ("fake", "fake@cheap"):
+                assert (await served.post("/v1/completions", model=model, prompt="2 + 2 =")).status == 200
+                assert served.fake.requests[-1].body["prompt"] == "Be brief.\n\n2 + 2 ="
+            await served.post("/v1/completions", model="fake@cheap", prompt=["a", "b"])
+            assert served.fake.requests[-1].body["prompt"] == ["Be brief.\n\na", "Be brief.\n\nb"]
+            got = await served.post("/v1/completions", model="fake@cheap", prompt=[1, 2])
+            assert (got.status, got.error["param"]) == (400, "prompt")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["single", "vote,n=2"])
+def test_the_smaller_of_max_tokens_and_the_operators_limit_wins(serving: Any, policy: str) -> None:
+    async def main() -> None:
+        async with serving(FOUR, policy, limits=ProxyLimits(max_tokens=4)) as served:
+            for asked, sent in ((10**9, 4), (5, 4), (3, 3)):
+                got = await served.ask(max_tokens=asked)
+                assert (got.status, served.fake.requests[-1].body["max_tokens"]) == (200, sent)
 
     asyncio.run(main())
 
@@ -108,7 +212,7 @@ def test_unknown_pages_and_wrong_methods_have_the_shape_too(serving: Any) -> Non
 
 def test_readiness_is_the_upstreams_and_health_is_ours(serving: Any) -> None:
     async def main() -> None:
-        async with serving(FOUR) as served:
+        async with serving(FOUR, client_policies=True) as served:
             await served.fake.__aexit__(None, None, None)
             assert (await served.get("/health")).status == 200
             assert ((await served.get("/ready")).status, (await served.get("/v1/models")).status) == (503, 502)

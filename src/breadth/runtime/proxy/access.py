@@ -106,6 +106,8 @@ class ProxyLimits:
     """Samples for one request at most, whatever its policy says. Papers vote over 40 to 512 samples (arXiv
     2203.11171, 2508.15260).
     """
+    max_tokens: int = 131_072
+    """Tokens of one reply at most, whatever a request asks for: what the longest-thinking models write (128 k)."""
     seconds: float = 600.0
     """Deadline of a request; what has arrived by then is used. The openai SDK gives up after the same time."""
     heartbeat_seconds: float = 5.0
@@ -119,6 +121,7 @@ class ProxyLimits:
         require(self, "max_body_bytes", self.max_body_bytes >= 1, "at least one byte")
         require(self, "max_requests", self.max_requests >= 1, "at least one request at once")
         require(self, "max_samples", self.max_samples >= 1, "at least one sample")
+        require(self, "max_tokens", self.max_tokens >= 1, "at least one token")
         require(self, "seconds", 0 < self.seconds <= MAX_LIMIT_SECONDS, "more than 0 seconds and at most a week")
         require(
             self,

@@ -16,11 +16,11 @@ from breadth.base.errors import BreadthError, ServerError
 from breadth.inference.budget import Budget, Spend
 from breadth.inference.records import Answer, Candidate, Task
 from breadth.inference.strategies.single import Single
-from breadth.runtime.dialect import ServerDialect
+from breadth.runtime.dialect import CHAT_PATH, ServerDialect
 from breadth.runtime.driver import SolveResult
 from breadth.runtime.ledger import Ledger, Reservation
 from breadth.runtime.proxy.answer import breadth_field
-from breadth.runtime.proxy.client_request import SAMPLING_ALIASES, ClientRequest
+from breadth.runtime.proxy.client_request import SAMPLING_ALIASES, ClientRequest, prepend_system
 from breadth.runtime.proxy.errors import budget_error, deadline_error, to_api_error
 from breadth.runtime.proxy.proxy import Proxy, RequestRecord, start_stream
 from breadth.runtime.proxy.routing import ChosenPolicy
@@ -50,8 +50,10 @@ def upstream_body(
     body |= dict(call.fields)
     if model:
         body["model"] = model
-    if chosen.policy.system and isinstance(call.prompt, tuple):
-        body["messages"] = [{"role": "system", "content": chosen.policy.system}, *call.prompt]
+    if chosen.policy.system:
+        name, prompt = ("messages", call.prompt) if call.path == CHAT_PATH else ("prompt", call.fields["prompt"])
+        prompt = prepend_system(prompt, chosen.policy.system)
+        body[name] = list(prompt) if name == "messages" else prompt
     if call.options.seed is not None:
         body["seed"] = call.options.seed
     if call.stream:
@@ -59,8 +61,7 @@ def upstream_body(
     if cap is not None:
         body = {name: value for name, value in body.items() if SAMPLING_ALIASES.get(name) != "max_tokens"}
         body |= {"max_tokens": cap}
-    tokens = call.options.thinking_tokens
-    tokens = chosen.policy.sampling.thinking_tokens if tokens is None else tokens
+    tokens = call.cap_thinking(chosen.policy.sampling)
     return body if tokens is None else body | dialect.thinking_fields(tokens)
 
 
@@ -174,8 +175,9 @@ class PassthroughReply:
     @asynccontextmanager
     async def reserve(self, ledger: Ledger) -> AsyncIterator[Reservation]:
         """Reserve what the sample may need, and charge what it used, however it ends."""
+        ceiling = self.proxy.max_reply_tokens(self.chosen)
         tokens: int = self.call.sampling_fields.get("max_tokens", self.chosen.policy.sampling.max_tokens)
-        max_tokens = max(tokens, 1) * self.call.total_replies
+        max_tokens = (ceiling if tokens < 0 else min(max(tokens, 1), ceiling)) * self.call.total_replies
         reservation = await ledger.reserve(estimate_prompt_tokens(self.call.prompt or "", ""), max_tokens)
         if reservation is None:
             raise budget_error()
@@ -218,7 +220,8 @@ class PassthroughReply:
         return Spend(meter.calls, meter.prompt_tokens, meter.cached_tokens, meter.tokens, seconds)
 
     def _body(self, budget: Budget, reservation: Reservation) -> bytes:
-        capped = budget.output_tokens is not None or budget.money is not None
+        too_long = self.call.exceeds(self.proxy.max_reply_tokens(self.chosen))
+        capped = too_long or budget.output_tokens is not None or budget.money is not None
         cap = max(reservation.output_tokens // self.call.total_replies, 1) if capped else None
         return orjson.dumps(upstream_body(self.call, self.chosen, self.model, self.proxy.sampler.dialect, cap))
 

@@ -119,10 +119,11 @@ class Proxy:
                 known = []
             model, suffix = self.policies.split(model, known)
         chosen = self.policies.choose(call.options.policy or suffix)
-        if call.total_replies > self.limits.max_samples:
+        most = tightest_budget(chosen.policy.budget, self.limits.budget).calls or 1
+        if call.total_replies > most:
             message = (
-                f"The request asks for {call.total_replies} replies, but this server samples at most"
-                f" {self.limits.max_samples} times for one."
+                f"The request asks for {call.total_replies} replies, but this server samples at most {most} times for"
+                " one."
             )
             raise ApiError(400, message, param="n", code="too_many_samples")
         if call.replies_per_prompt > 1 and not chosen.is_single:
@@ -137,6 +138,11 @@ class Proxy:
     def budget(self, call: ClientRequest, chosen: ChosenPolicy) -> Budget:
         """Return the ceilings of a request: the tightest of its own, the policy's and the operator's."""
         return tightest_budget(call.options.budget, chosen.policy.budget, self.limits.budget)
+
+    def max_reply_tokens(self, chosen: ChosenPolicy) -> int:
+        """Return the most tokens of one reply: the operator's limit, and that of a policy that sets the sampling."""
+        own = chosen.policy.sampling.max_tokens if chosen.sets_sampling else self.limits.max_tokens
+        return min(own, self.limits.max_tokens)
 
     async def list_models(self) -> list[str]:
         """Return the models of every upstream that answers; raises ServerError when none does."""
