@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 import os
 import resource
 import signal
+import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from breadth.base.errors import SettingsError
@@ -23,9 +27,10 @@ from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.strategies.vote import Vote
 from breadth.runtime.proxy.access import ProxyLimits
+from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.proxy.proxy import Proxy
 from breadth.runtime.proxy.routing import Policies
-from breadth.runtime.proxy.server import Server, wait_for_signal
+from breadth.runtime.proxy.server import Server, inflate, wait_for_signal
 from breadth.runtime.samplers.connection import Endpoint
 from breadth.runtime.samplers.openai import OpenAISampler
 from breadth.testing.fake_replies import Reply
@@ -415,6 +420,73 @@ def test_a_body_that_is_not_encoded_as_it_says_is_refused_in_words(
 
     asyncio.run(main())
     assert "broke on our side" not in caplog.text
+
+
+BOMB = gzip.compress(b" " * 40_000_000)
+ENCODED = {
+    "gzip": gzip.compress(orjson.dumps({"messages": [{"role": "user", "content": "?"}]})),
+    "deflate": zlib.compress(orjson.dumps({"messages": [{"role": "user", "content": "?"}]})),
+}
+
+
+@pytest.fixture
+def inflating_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the threads in which anything is inflated, by whatever library."""
+    threads: list[int] = []
+    inflater = zlib.decompressobj
+
+    def record(*arguments: Any, **keywords: Any) -> Any:
+        threads.append(threading.get_ident())
+        return inflater(*arguments, **keywords)
+
+    monkeypatch.setattr(zlib, "decompressobj", record)
+    return threads
+
+
+def test_no_body_is_inflated_for_a_request_without_a_key(serving: Any, inflating_threads: list[int]) -> None:
+    async def main() -> None:
+        async with serving(FOUR, keys=[KEY]) as served:
+            got = await served.post(raw=BOMB, headers={"Content-Encoding": "gzip"})
+            assert (got.status, inflating_threads) == (401, [])
+
+    asyncio.run(main())
+
+
+def test_a_body_is_inflated_outside_the_loop_and_up_to_the_limit(serving: Any, inflating_threads: list[int]) -> None:
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            got = await served.post(raw=BOMB, headers={"Content-Encoding": "gzip"})
+            assert (got.status, got.error["code"]) == (413, "body_too_large")
+            for encoding, raw in ENCODED.items():
+                assert (await served.post(raw=raw, headers={"Content-Encoding": encoding})).status == 200
+        assert len(inflating_threads) == 3
+        assert threading.get_ident() not in inflating_threads
+
+    asyncio.run(main())
+
+
+def test_the_inflated_size_is_bounded_byte_by_byte() -> None:
+    raw = gzip.compress(b"x" * 1000)
+    assert inflate(raw, "gzip", 1000) == b"x" * 1000
+    with pytest.raises(ApiError, match="larger"):
+        inflate(raw, "gzip", 999)
+    assert inflate(zlib.compress(b"abc")[2:-4], "deflate", 9) == b"abc"
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "x"])
+def test_an_encoding_we_do_not_read_is_refused_in_words(serving: Any, encoding: str) -> None:
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            got = await served.post(raw=b"x", headers={"Content-Encoding": encoding})
+            assert (got.status, got.error["code"]) == (415, "bad_content_encoding")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("raw", [b"", BOMB[:500], ENCODED["gzip"] + b"x", ENCODED["gzip"] * 2])
+def test_a_body_that_is_not_whole_or_goes_on_is_refused_in_words(raw: bytes) -> None:
+    with pytest.raises(ApiError, match="not encoded as its headers say"):
+        inflate(raw, "gzip", 10**9)
 
 
 @pytest.mark.parametrize(

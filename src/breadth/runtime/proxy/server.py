@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import signal
+import zlib
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import TracebackType
@@ -167,22 +168,48 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 async def read_body(request: web.Request, proxy: Proxy) -> bytes:
-    """Return the body; one whose announced length is too large is refused before a byte of it is read."""
+    """Return the body, inflated; one whose announced length is too large is refused before a byte of it is read."""
     if request.content_type != "application/json":
         raise ApiError(
             415, f"The body must be JSON; its Content-Type says {request.content_type}.", code="bad_content_type"
         )
     if (request.content_length or 0) > proxy.limits.max_body_bytes:
         raise body_too_large(proxy.limits.max_body_bytes)
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
+        raise ApiError(415, "Send the body as it is, or as gzip or deflate.", code="bad_content_encoding")
     try:
         async with asyncio.timeout(proxy.limits.seconds):
-            return await request.read()
+            raw = await request.read()
     except TimeoutError as error:
         raise ApiError(408, "The body did not come in time.", code="slow_body") from error
     except web.RequestPayloadError as error:
-        raise ApiError(
-            400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body"
-        ) from error
+        raise body_not_readable() from error
+    if encoding == "identity":
+        return raw
+    return await asyncio.to_thread(inflate, raw, encoding, proxy.limits.max_body_bytes)
+
+
+def inflate(raw: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Return a compressed body inflated; stop as soon as it is larger than ``max_bytes``."""
+    if encoding == "deflate":  # with a header as the standard says, or without as some send it
+        inflater = zlib.decompressobj(zlib.MAX_WBITS if raw[:1] and raw[0] & 0xF == 8 else -zlib.MAX_WBITS)
+    else:
+        inflater = zlib.decompressobj(zlib.MAX_WBITS + 16)
+    try:
+        body = inflater.decompress(raw, max_bytes + 1)
+    except zlib.error as error:
+        raise body_not_readable() from error
+    if len(body) > max_bytes:
+        raise body_too_large(max_bytes)
+    if not inflater.eof or inflater.unused_data:
+        raise body_not_readable()
+    return body
+
+
+def body_not_readable() -> ApiError:
+    """Return the error for a body that is not encoded as its headers say."""
+    return ApiError(400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body")
 
 
 def body_too_large(max_bytes: int) -> ApiError:
@@ -239,9 +266,14 @@ class Server:
         self.proxy = proxy
         """The proxy that answers."""
         self._host, self._port = host, port
-        # A handler is cancelled as soon as its client leaves: that ends the samples for it.
+        # A handler is cancelled as soon as its client leaves: that ends the samples for it. Bodies are inflated by us,
+        # behind the check of the key and outside the loop: aiohttp would do it before and inside.
         self._runner = web.AppRunner(
-            build_application(proxy), handler_cancellation=True, access_log=None, shutdown_timeout=0.1
+            build_application(proxy),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=0.1,
+            auto_decompress=False,
         )
         self._site: web.TCPSite | None = None
 
