@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -35,6 +36,10 @@ SAMPLING_ALIASES = {
 """Other names for some of them: OpenAI's newer one, and llama.cpp's, which take precedence there."""
 COUNT_FIELDS = ("n", "n_cmpl", "best_of")
 """Fields that ask for several completions of one prompt; the second is llama.cpp's."""
+MAX_BODY_BRACKETS = 200_000
+"""Opening brackets in a body at most, those in texts too. Millions of empty lists fit in 8 MB, and reading them would
+keep everybody else waiting for seconds.
+"""
 _OWN_FIELDS = frozenset(
     {
         *SAMPLING_FIELDS,
@@ -186,6 +191,9 @@ def prepend_system(prompt: Any, system: str) -> Any:
 
 def read_request(path: str, raw: bytes) -> ClientRequest:
     """Read a request; raises ApiError with the name of the wrong field."""
+    if raw.count(b"[") + raw.count(b"{") > MAX_BODY_BRACKETS:
+        message = f"The body has more lists and objects than this server reads: use at most {MAX_BODY_BRACKETS:,}."
+        raise ApiError(400, message, code="bad_json")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -302,9 +310,14 @@ def check_type(fields: Mapping[str, Any], name: str, kind: type | tuple[type, ..
     return value
 
 
+_SHORT = reprlib.Repr()
+"""Shows a value without writing all of it out."""
+_SHORT.maxother = 80
+
+
 def value_error(name: str, value: Any, expected: str) -> ApiError:
     """Return the error for a field with a wrong value."""
-    got = "nothing" if value is None else repr(value)
+    got = "nothing" if value is None else repr(value[:80]) if isinstance(value, str) else _SHORT.repr(value)
     return ApiError(
         400,
         f"'{name}' must be {expected}; got {got if len(got) <= 80 else got[:77] + '...'}.",
