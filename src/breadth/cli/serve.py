@@ -7,7 +7,6 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -67,6 +66,10 @@ KeysFile = Annotated[
 AllowUnauthenticated = Annotated[
     bool, typer.Option("--allow-unauthenticated", help="Allow requests from the network without a key.")
 ]
+AllowHosts = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="A further name under which requests without a key may come. Repeatable."),
+]
 Dialect = Annotated[
     str, typer.Option("--dialect", help="How the upstream speaks: auto, openai, llama-cpp, vllm, sglang.")
 ]
@@ -79,6 +82,9 @@ MaxTokens = Annotated[
 ]
 Deadline = Annotated[
     float, typer.Option("--deadline", help="Seconds for one request; what has arrived by then is answered with.")
+]
+ReadTimeout = Annotated[
+    float, typer.Option("--read-timeout", help="Seconds for a request to arrive, and for a connection to be idle.")
 ]
 MaxBody = Annotated[float, typer.Option("--max-body", help="Megabytes of a request at most.")]
 Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight get to finish on shutdown.")]
@@ -95,11 +101,13 @@ def serve(
     port: Port = 8400,
     keys_file: KeysFile = None,
     allow_unauthenticated: AllowUnauthenticated = False,
+    allow_host: AllowHosts = None,
     dialect: Dialect = "auto",
     max_requests: MaxRequests = 256,
     max_samples: MaxSamples = 256,
     max_tokens: MaxTokens = 131_072,
     deadline: Deadline = 600.0,
+    read_timeout: ReadTimeout = 75.0,
     max_body: MaxBody = 8.0,
     drain: Drain = 25.0,
     attempts: Attempts = 3,
@@ -117,6 +125,7 @@ def serve(
         max_samples=max_samples,
         max_tokens=max_tokens,
         seconds=deadline,
+        read_seconds=read_timeout,
         drain_seconds=drain,
     )
     keys = read_client_keys(keys_file)
@@ -129,25 +138,21 @@ def serve(
         chosen.policy.strategy.prepare()
     configure_log(quiet=quiet)
     raise_file_limit()
-    asyncio.run(_serve(upstream, policies, keys, limits, (host, port), dialect, attempts, as_json=as_json))
-
-
-async def _serve(
-    upstream: Sequence[str],
-    policies: Policies,
-    keys: Keys,
-    limits: ProxyLimits,
-    address: tuple[str, int],
-    dialect: str,
-    attempts: int,
-    *,
-    as_json: bool,
-) -> None:
     key = next((value for name in UPSTREAM_KEYS if (value := os.environ.get(name))), None)
-    sampler = await connect(upstream, dialect=dialect, key=key, model=policies.default.policy.model, attempts=attempts)
-    proxy = Proxy(sampler, policies, key=key, keys=keys, limits=limits, attempts=attempts)
+
+    async def run() -> None:
+        model = policies.default.policy.model
+        sampler = await connect(upstream, dialect=dialect, key=key, model=model, attempts=attempts)
+        proxy = Proxy(sampler, policies, key=key, keys=keys, limits=limits, attempts=attempts)
+        await serve_until_signal(proxy, Server(proxy, host=host, port=port, allow_hosts=allow_host or ()), as_json)
+
+    asyncio.run(run())
+
+
+async def serve_until_signal(proxy: Proxy, server: Server, as_json: bool) -> None:
+    """Serve until a signal ends it, then let requests in flight finish."""
     try:
-        async with Server(proxy, host=address[0], port=address[1]) as server:
+        async with server:
             announce_proxy(server.url, proxy, as_json=as_json)
             await wait_for_signal()
             typer.echo(f"breadth: shutting down; {proxy.in_flight} requests are being answered", err=True)
