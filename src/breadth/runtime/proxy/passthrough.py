@@ -174,10 +174,10 @@ class EventRelay:
         )
 
     def _finish_cut(self, extension: dict[str, Any]) -> bytes:
-        is_text = self._head.get("object") == "text_completion"
+        nothing: dict[str, Any] = {"text": ""} if self._head.get("object") == "text_completion" else {"delta": {}}
         output = b"" if self._held is None else format_event(self._held)
         ends: list[dict[str, Any]] = [
-            {"index": index, "finish_reason": "length"} | ({"text": ""} if is_text else {"delta": {}})
+            {"index": index, "finish_reason": "length"} | nothing
             for index in sorted(self._lengths.keys() - self._ended)[: self._replies]
         ]
         last = self._head | {"choices": ends}

@@ -32,7 +32,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOG = logging.getLogger("breadth.serve")
 """One line per request; never a word of a prompt or a reply."""
 PROXY = web.AppKey("proxy", Proxy)
-HOSTS = web.AppKey("hosts", frozenset[str] | None)  # type: ignore[arg-type] # a union is no type to mypy here
+HOSTS: web.AppKey[frozenset[str]] = web.AppKey("hosts", frozenset)
 RECORD: ContextVar[RequestRecord] = ContextVar("record")
 """The record of the request being answered."""
 PUBLIC_PATHS = frozenset({"/health", "/ready"})
@@ -55,7 +55,8 @@ def build_application(proxy: Proxy, hosts: frozenset[str] | None = None) -> web.
 
     app = web.Application(middlewares=[log_request, admit_request], client_max_size=proxy.limits.max_body_bytes)
     app[PROXY] = proxy
-    app[HOSTS] = hosts
+    if hosts is not None:
+        app[HOSTS] = hosts
     for path in (CHAT_PATH, COMPLETIONS_PATH):
         app.router.add_post(path, complete)
     app.router.add_get(MODELS_PATH, list_models)
@@ -139,7 +140,7 @@ def from_http_exception(error: web.HTTPException, proxy: Proxy) -> ApiError:
 @web.middleware
 async def admit_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Check host and key, then whether there is room for another request."""
-    proxy, hosts = request.app[PROXY], request.app[HOSTS]
+    proxy, hosts = request.app[PROXY], request.app.get(HOSTS)
     if hosts is not None and not is_own_host(request.headers.get("Host"), hosts):
         message = "This server answers to the names of its own machine only: its operator can add names (--allow-host)."
         raise ApiError(403, message, code="host_not_allowed")
