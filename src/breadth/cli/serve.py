@@ -7,7 +7,9 @@ import logging
 import os
 import resource
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -138,19 +140,27 @@ def serve(
         chosen.policy.strategy.prepare()
     configure_log(quiet=quiet)
     raise_file_limit()
+    start = partial(start_proxy, upstream, policies, dialect=dialect, keys=keys, limits=limits, attempts=attempts)
+    listen = partial(Server, host=host, port=port, allow_hosts=allow_host or ())
+    asyncio.run(serve_until_signal(start, listen, as_json=as_json))
+
+
+async def start_proxy(
+    upstream: Sequence[str], policies: Policies, *, dialect: str, keys: Keys, limits: ProxyLimits, attempts: int
+) -> Proxy:
+    """Return a proxy in front of the upstreams, which must be up."""
     key = next((value for name in UPSTREAM_KEYS if (value := os.environ.get(name))), None)
-
-    async def run() -> None:
-        model = policies.default.policy.model
-        sampler = await connect(upstream, dialect=dialect, key=key, model=model, attempts=attempts)
-        proxy = Proxy(sampler, policies, key=key, keys=keys, limits=limits, attempts=attempts)
-        await serve_until_signal(proxy, Server(proxy, host=host, port=port, allow_hosts=allow_host or ()), as_json)
-
-    asyncio.run(run())
+    model = policies.default.policy.model
+    sampler = await connect(upstream, dialect=dialect, key=key, model=model, attempts=attempts)
+    return Proxy(sampler, policies, key=key, keys=keys, limits=limits, attempts=attempts)
 
 
-async def serve_until_signal(proxy: Proxy, server: Server, as_json: bool) -> None:
+async def serve_until_signal(
+    start: Callable[[], Awaitable[Proxy]], listen: Callable[[Proxy], Server], *, as_json: bool
+) -> None:
     """Serve until a signal ends it, then let requests in flight finish."""
+    proxy = await start()
+    server = listen(proxy)
     try:
         async with server:
             announce_proxy(server.url, proxy, as_json=as_json)
