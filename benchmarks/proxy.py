@@ -78,7 +78,7 @@ def tools(its: str | None, optillm: str | None) -> list[Tool]:
     asks = {
         f"breadth {policy}": {"model": f"fake@{policy}"} | limited for policy in ("vote,n=8", "adaptive-vote,most=8")
     }
-    serve = [sys.executable, "-m", "breadth", "serve", "--quiet", "--policy", "single"]
+    serve = [sys.executable, "-m", "breadth", "serve", "--quiet", "--policy", "single", "--allow-client-policies"]
     found = [Tool("breadth", lambda upstream, port: [*serve, "--upstream", upstream, "--port", str(port)], asks)]
     if its:
         settings = {

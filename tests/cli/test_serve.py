@@ -131,7 +131,9 @@ def test_several_upstreams_share_the_work() -> None:
         (["--upstream", "http://127.0.0.1:9", "--host", "0.0.0.0"], "everybody"),  # noqa: S104 - refused
         (["--upstream", "http://127.0.0.1:9", "--max-requests", "0"], "max_requests"),
         (["--upstream", "http://127.0.0.1:9", "--max-samples", "0"], "max_samples"),
+        (["--upstream", "http://127.0.0.1:9", "--max-tokens", "0"], "max_tokens"),
         (["--upstream", "http://127.0.0.1:9", "--deadline", "nan"], "seconds"),
+        (["--upstream", "http://127.0.0.1:9", "--read-timeout", "0"], "read_seconds"),
         (["--upstream", "http://127.0.0.1:9", "--max-body", "nan"], "body"),
         (["--upstream", "http://127.0.0.1:9", "--max-body", "0"], "body"),
         (["--upstream", "http://127.0.0.1:9", "--drain", "-1"], "drain"),
@@ -144,6 +146,25 @@ def test_what_is_wrong_is_said_before_anything_is_served(
     failed: Callable[..., str], arguments: list[str], said: str
 ) -> None:
     assert said in failed(*arguments)
+
+
+@pytest.mark.parametrize("url", ["http://user:hunter22@127.0.0.1:9", "http://user:hun/hunter22@127.0.0.1:9/v1"])
+@pytest.mark.parametrize(
+    "verb", ["serve --upstream {}", "solve --url {} 2+2", "tune {} --tasks {} --out out --yes", "doctor {}", "probe {}"]
+)
+@pytest.mark.parametrize("key", ["", "some-key-or-other"])
+def test_a_password_in_an_address_is_refused_in_words_and_not_printed(
+    verb: str, url: str, key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BREADTH_UPSTREAM_KEY", key)
+    monkeypatch.setenv("BREADTH_KEY", key)
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"question": "2 + 2?", "answer": "4"}\n')
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, verb.format(url, tasks).split())
+    assert isinstance(result.exception, BreadthError), repr(result.exception)
+    assert "a user name or a password in it" in str(result.exception)
+    assert "hunter22" not in str(result.exception) + result.output
 
 
 def test_a_key_that_would_be_guessed_is_refused_and_not_printed(

@@ -7,8 +7,9 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +48,13 @@ AddedPolicies = Annotated[
         help="A further policy under a name, as name=policy.toml; clients ask for model@name. Repeatable.",
     ),
 ]
+AllowClientPolicies = Annotated[
+    bool,
+    typer.Option(
+        "--allow-client-policies",
+        help="Let requests write strategies with settings, such as model@vote,n=5, within the budget of --policy.",
+    ),
+]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all, which needs a key.")]
 Port = Annotated[int, typer.Option("--port", help="Port to listen on; 0 takes a free one.", min=0, max=65535)]
 KeysFile = Annotated[
@@ -60,6 +68,10 @@ KeysFile = Annotated[
 AllowUnauthenticated = Annotated[
     bool, typer.Option("--allow-unauthenticated", help="Allow requests from the network without a key.")
 ]
+AllowHosts = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="A further name under which requests without a key may come. Repeatable."),
+]
 Dialect = Annotated[
     str, typer.Option("--dialect", help="How the upstream speaks: auto, openai, llama-cpp, vllm, sglang.")
 ]
@@ -67,8 +79,14 @@ MaxRequests = Annotated[int, typer.Option("--max-requests", help="Maximum concur
 MaxSamples = Annotated[
     int, typer.Option("--max-samples", help="Maximum samples per request, whatever the policy says.")
 ]
+MaxTokens = Annotated[
+    int, typer.Option("--max-tokens", help="Maximum tokens per reply; requests for more get this many.")
+]
 Deadline = Annotated[
     float, typer.Option("--deadline", help="Seconds for one request; what has arrived by then is answered with.")
+]
+ReadTimeout = Annotated[
+    float, typer.Option("--read-timeout", help="Seconds for a request to arrive, and for a connection to be idle.")
 ]
 MaxBody = Annotated[float, typer.Option("--max-body", help="Megabytes of a request at most.")]
 Drain = Annotated[float, typer.Option("--drain", help="Seconds that requests in flight get to finish on shutdown.")]
@@ -80,14 +98,18 @@ def serve(
     upstream: Upstream,
     policy: PolicyText = "adaptive-vote",
     add_policy: AddedPolicies = None,
+    allow_client_policies: AllowClientPolicies = False,
     host: Host = "127.0.0.1",
     port: Port = 8400,
     keys_file: KeysFile = None,
     allow_unauthenticated: AllowUnauthenticated = False,
+    allow_host: AllowHosts = None,
     dialect: Dialect = "auto",
     max_requests: MaxRequests = 256,
     max_samples: MaxSamples = 256,
+    max_tokens: MaxTokens = 131_072,
     deadline: Deadline = 600.0,
+    read_timeout: ReadTimeout = 75.0,
     max_body: MaxBody = 8.0,
     drain: Drain = 25.0,
     attempts: Attempts = 3,
@@ -103,36 +125,44 @@ def serve(
         max_body_bytes=int(max_body * 1e6) if 0 < max_body < 1e6 else 0,
         max_requests=max_requests,
         max_samples=max_samples,
+        max_tokens=max_tokens,
         seconds=deadline,
+        read_seconds=read_timeout,
         drain_seconds=drain,
     )
     keys = read_client_keys(keys_file)
     if not allow_unauthenticated:
         require_key(host, keys)
-    policies = Policies.parse(policy, add_policy or (), max_samples=limits.max_samples)
+    policies = Policies.parse(
+        policy, add_policy or (), max_samples=limits.max_samples, client_policies=allow_client_policies
+    )
     for chosen in (policies.default, *policies.named.values()):
         chosen.policy.strategy.prepare()
     configure_log(quiet=quiet)
     raise_file_limit()
-    asyncio.run(_serve(upstream, policies, keys, limits, (host, port), dialect, attempts, as_json=as_json))
+    start = partial(start_proxy, upstream, policies, dialect=dialect, keys=keys, limits=limits, attempts=attempts)
+    listen = partial(Server, host=host, port=port, allow_hosts=allow_host or ())
+    asyncio.run(serve_until_signal(start, listen, as_json=as_json))
 
 
-async def _serve(
-    upstream: Sequence[str],
-    policies: Policies,
-    keys: Keys,
-    limits: ProxyLimits,
-    address: tuple[str, int],
-    dialect: str,
-    attempts: int,
-    *,
-    as_json: bool,
-) -> None:
+async def start_proxy(
+    upstream: Sequence[str], policies: Policies, *, dialect: str, keys: Keys, limits: ProxyLimits, attempts: int
+) -> Proxy:
+    """Return a proxy in front of the upstreams, which must be up."""
     key = next((value for name in UPSTREAM_KEYS if (value := os.environ.get(name))), None)
-    sampler = await connect(upstream, dialect=dialect, key=key, model=policies.default.policy.model, attempts=attempts)
-    proxy = Proxy(sampler, policies, key=key, keys=keys, limits=limits, attempts=attempts)
+    model = policies.default.policy.model
+    sampler = await connect(upstream, dialect=dialect, key=key, model=model, attempts=attempts)
+    return Proxy(sampler, policies, key=key, keys=keys, limits=limits, attempts=attempts)
+
+
+async def serve_until_signal(
+    start: Callable[[], Awaitable[Proxy]], listen: Callable[[Proxy], Server], *, as_json: bool
+) -> None:
+    """Serve until a signal ends it, then let requests in flight finish."""
+    proxy = await start()
+    server = listen(proxy)
     try:
-        async with Server(proxy, host=address[0], port=address[1]) as server:
+        async with server:
             announce_proxy(server.url, proxy, as_json=as_json)
             await wait_for_signal()
             typer.echo(f"breadth: shutting down; {proxy.in_flight} requests are being answered", err=True)

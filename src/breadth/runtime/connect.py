@@ -13,9 +13,15 @@ import orjson
 
 from breadth.base.errors import ServerError
 from breadth.runtime.dialect import SERVER_DIALECTS, ServerDialect, ServerIdentity
-from breadth.runtime.samplers.connection import base_url, bearer_header, read_up_to
+from breadth.runtime.samplers.connection import (
+    base_url,
+    bearer_header,
+    hide_credentials,
+    read_up_to,
+    refuse_credentials,
+)
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.server_errors import quote, status_error
+from breadth.runtime.samplers.server_errors import Redactor, quote, status_error
 from breadth.runtime.wire import MODELS_PATH
 
 MAX_PAGE_BYTES = 4 * 2**20
@@ -29,6 +35,7 @@ class ServerClient:
         self.url = base_url(url)
         """Its address, without ``/v1``."""
         self._headers = bearer_header(key)
+        self._redactor = Redactor(key)
         self._seconds = seconds
         self._session: aiohttp.ClientSession | None = None
 
@@ -56,7 +63,7 @@ class ServerClient:
             ) as reply:
                 content = await read_limited(reply)
                 if reply.status != 200:
-                    raise status_error(self.url, reply.status, reply.headers, content)
+                    raise self._redactor.clean_error(status_error(self.url, reply.status, reply.headers, content))
                 return content
         except TimeoutError as error:
             raise ServerError(
@@ -76,7 +83,7 @@ class ServerClient:
         except msgspec.DecodeError:
             content = None
         if not isinstance(content, dict):
-            text = quote(reply[:400].decode("utf-8", "replace"))
+            text = quote(self._redactor.clean(reply)[:400].decode("utf-8", "replace"))
             raise ServerError(
                 f"{self.url}{path} answered with no JSON object: {text}", "Check that this is a model server's address."
             )
@@ -135,7 +142,8 @@ def recognise_dialect(identity: ServerIdentity) -> ServerDialect:
 
 
 def strip_api_path(url: str) -> str:
-    """Return a server's address without a trailing slash or ``/v1``."""
+    """Return a server's address without a trailing slash or ``/v1``; one with a password in it is refused."""
+    refuse_credentials(url)
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
@@ -147,7 +155,7 @@ async def fetch_page(session: aiohttp.ClientSession, base: str, path: str) -> tu
             headers = {name.lower(): value for name, value in response.headers.items()}
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
         raise ServerError(
-            f"{base!r} is no address of a server.", "Write it like http://localhost:8000.", fatal=True
+            f"{hide_credentials(base)!r} is no address of a server.", "Write it like http://localhost:8000.", fatal=True
         ) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if path != MODELS_PATH:

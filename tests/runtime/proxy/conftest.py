@@ -99,19 +99,23 @@ async def _serving(
     keys: Sequence[str] = (),
     limits: ProxyLimits = ProxyLimits(),  # noqa: B008 - frozen
     attempts: int = 2,
+    client_policies: bool = False,
+    key: str | None = None,
+    allow_hosts: Sequence[str] = (),
 ) -> AsyncIterator[Served]:
     quick = Backoff(first_seconds=0.01, max_seconds=0.02)
     async with FakeServer(script, faults=faults, models=models) as fake, aiohttp.ClientSession() as http:
-        sampler = OpenAISampler([fake.url], attempts=attempts, backoff=quick)
+        sampler = OpenAISampler([fake.url], key=key, attempts=attempts, backoff=quick)
         proxy = Proxy(
             sampler,
-            Policies.parse(policy, named, max_samples=limits.max_samples),
+            Policies.parse(policy, named, max_samples=limits.max_samples, client_policies=client_policies),
+            key=key,
             keys=Keys.from_keys(keys),
             limits=limits,
             attempts=attempts,
         )
         proxy.upstream_client.backoff = quick
-        async with Server(proxy) as server:
+        async with Server(proxy, allow_hosts=allow_hosts) as server:
             yield Served(server.url, proxy, fake, http)
 
 

@@ -90,11 +90,15 @@ def test_a_ceiling_of_nothing_is_still_a_ceiling() -> None:
         {"max_body_bytes": 0},
         {"max_requests": 0},
         {"max_samples": 0},
+        {"max_tokens": 0},
         {"seconds": 0.0},
         {"seconds": float("nan")},
         {"seconds": float("inf")},
         {"heartbeat_seconds": 0.0},
         {"drain_seconds": -1.0},
+        {"read_seconds": 0.0},
+        {"read_seconds": float("nan")},
+        {"max_bodies": 0},
     ],
 )
 def test_limits_that_make_no_sense_are_refused_by_name(wrong: dict[str, float]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from breadth.base.settings import dump
 from breadth.inference.budget import Spend
+from breadth.inference.halting import Loop
+from breadth.inference.policy import Policy
 from breadth.inference.records import Answer, Candidate, Finish, Task
 from breadth.inference.strategies.vote import Vote
 from breadth.runtime.driver import SolveResult
@@ -301,11 +305,24 @@ def test_an_adaptive_vote_stops_what_it_does_not_need_and_counts_it_as_saved(ser
 
 def test_a_policy_that_needs_what_the_upstream_lacks_is_refused(serving: Any) -> None:
     async def main() -> None:
-        async with serving(FOUR) as served:
+        async with serving(FOUR, client_policies=True) as served:
             got = await served.ask(breadth={"policy": "best-of-n"})
             assert (got.status, got.error["code"]) == (400, "bad_policy")
             assert "judge" in got.error["message"]
             assert served.fake.requests == []
+
+    asyncio.run(main())
+
+
+def test_the_rule_that_ends_a_completion_is_part_of_the_policy(serving: Any, tmp_path: Path) -> None:
+    dump(Policy(Vote(n=2), halt=Loop()), tmp_path / "halting.toml")
+
+    async def main() -> None:
+        looping = Reply.from_text("and so on, " * 400)
+        async with serving(looping, str(tmp_path / "halting.toml")) as served:
+            got = await served.ask()
+            assert got.status == 200
+            assert 0 < len(got.text) < len("and so on, " * 400)
 
     asyncio.run(main())
 

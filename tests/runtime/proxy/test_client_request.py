@@ -74,6 +74,16 @@ def test_a_body_that_is_no_object_is_refused(raw: bytes) -> None:
     assert refused(CHAT, raw).code == "bad_json"
 
 
+def test_millions_of_lists_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: bytes) -> None:
+        raise AssertionError("the body was read")
+
+    monkeypatch.setattr(orjson, "loads", never)
+    with pytest.raises(ApiError, match="lists and objects") as caught:
+        read_request("/v1/chat/completions", b'{"messages": [' + b"[]," * 300_000 + b"[]]}")
+    assert caught.value.status == 400
+
+
 def test_a_misspelt_wish_gets_the_nearest_spelling() -> None:
     assert "'policy'" in refused(CHAT, {"messages": HELLO, "breadth": {"polcy": "vote"}}).message
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,8 @@ from breadth.runtime.sampler import Meter
 from breadth.runtime.samplers.connection import Endpoint
 from breadth.runtime.wire import EventParser
 from breadth.testing.fake_replies import Reply
-from breadth.testing.faults import Cut, ErrorInStream, MalformedJson, NoUsage, Scheduled, Slow
+from breadth.testing.fake_server import wait_until
+from breadth.testing.faults import Cut, ErrorInStream, Fault, Hang, MalformedJson, NoUsage, Scheduled, Slow
 
 HELLO = [{"role": "user", "content": "Hello"}]
 PLAIN = ChosenPolicy(Policy(Single()), "single")
@@ -172,6 +174,50 @@ def test_choices_that_are_none_are_an_error(choices: str) -> None:
         EventRelay(Meter(), with_usage=False).relay(flow(), [b'{"choices":' + choices.encode() + b"}"])
 
 
+@pytest.mark.parametrize(
+    ("events", "relayed"),
+    [
+        ([b"abcd"] * 9, 3),  # a token an event
+        ([b"ab"] * 9, 6),  # half a token an event
+        ([b"x" * 4000], 0),  # a thousand tokens in one
+        ([b""] * 3000, 1072),  # nothing at all, for ever
+    ],
+)
+def test_a_stream_is_cut_where_the_upstream_writes_more_than_it_may(events: list[bytes], relayed: int) -> None:
+    meter = Meter()
+    passage = EventRelay(meter, with_usage=True, max_tokens=3)
+    sent = passage.relay(flow(), [TEXT.replace(b'"x"', b'"' + text + b'"') for text in events])
+    assert (sent.count(b"data: "), passage.is_cut) == (relayed, True)
+    end, usage, done = told(passage.finish(flow(marked=False), {"trace": "t"}))
+    assert end["choices"] == [{"index": 0, "finish_reason": "length", "delta": {}}]
+    assert (usage["choices"], usage["usage"]["completion_tokens"], done) == ([], meter.tokens, "[DONE]")
+    assert meter.tokens >= relayed or not events[0]
+
+
+def test_replies_nobody_asked_for_and_counts_over_the_cap_cut_a_stream_too() -> None:
+    passage = EventRelay(Meter(), with_usage=False, max_tokens=3, replies=2)
+    for index in (b"0", b"1"):
+        assert passage.relay(flow(), [TEXT.replace(b'"index":0', b'"index":' + index)])
+    assert passage.relay(flow(), [TEXT.replace(b'"index":0', b'"index":2')]) == b""
+    assert [choice["index"] for choice in told(passage.finish(flow(), {}))[0]["choices"]] == [0, 1]
+    passage = EventRelay(Meter(), with_usage=False, max_tokens=3)
+    assert passage.relay(flow(), [TEXT[:-1] + b',"usage":{"completion_tokens":4}}']) == b""
+    assert passage.is_cut
+
+
+def test_a_reply_as_long_as_it_may_be_is_not_cut() -> None:
+    passage = EventRelay(Meter(), with_usage=False, max_tokens=2)
+    passage.relay(flow(), [TEXT, TEXT, END, USAGE])
+    assert not passage.is_cut
+
+
+def test_a_count_at_the_beginning_is_not_what_was_written() -> None:
+    meter = Meter()
+    early = TEXT[:-1] + b',"usage":{"prompt_tokens":9,"completion_tokens":0}}'
+    EventRelay(meter, with_usage=False).relay(flow(), [early, TEXT, TEXT])
+    assert (meter.prompt_tokens, meter.tokens) == (9, 3)
+
+
 FOUR = Reply.from_text("So the answer is 4.")
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 
@@ -287,7 +333,7 @@ def test_tools_are_passed_through_a_vote_for_a_single_draw_that_says_so(serving:
 
 def test_several_answers_need_the_policy_single(serving: Any) -> None:
     async def main() -> None:
-        async with serving(FOUR, "vote,n=5") as served:
+        async with serving(FOUR, "vote,n=5", client_policies=True) as served:
             got = await served.ask(n=3)
             assert (got.status, got.error["param"]) == (400, "n")
             assert served.fake.requests == []
@@ -311,9 +357,9 @@ def test_a_file_of_the_operators_fills_in_what_the_client_leaves_open(serving: A
             assert (body["temperature"], body["max_tokens"], body["model"]) == (0.9, 3, "fake")
             assert body["messages"][0] == {"role": "system", "content": "Be brief."}
             assert got.json["breadth"]["cost"]["money"] == 3.0
-            await served.ask(max_completion_tokens=4)
+            await served.ask(max_completion_tokens=2)
             body = served.fake.requests[1].body
-            assert (body["max_completion_tokens"], "max_tokens" in body) == (4, False)
+            assert (body["max_completion_tokens"], "max_tokens" in body) == (2, False)
 
     asyncio.run(main())
 
@@ -335,6 +381,84 @@ def test_tokens_are_counted_where_the_upstream_says_nothing(serving: Any) -> Non
             got = await served.ask(stream=True)
             assert got.events[-2]["breadth"]["cost"]["output_tokens"] == 5
             assert served.proxy.ledger.spent.output_tokens == 5
+
+    asyncio.run(main())
+
+
+@dataclass(frozen=True)
+class CapIgnored(Fault):
+    """The upstream writes as much as it likes."""
+
+    def request(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Drop the cap."""
+        return {name: value for name, value in body.items() if name != "max_tokens"}
+
+
+def endless(body: dict[str, Any], number: int) -> Reply:
+    """Write on until nobody listens."""
+    del body, number
+    return Reply.from_text("word " * 5000, delay=0.005)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_no_more_is_relayed_than_was_asked_for(serving: Any, path: str) -> None:
+    prompt = {"prompt": "?"} if path == "/v1/completions" else {"messages": HELLO}
+
+    async def main() -> None:
+        async with serving(endless, "single", faults=[CapIgnored()]) as served:
+            got = await served.post(path, stream=True, max_tokens=16, **prompt)
+            assert got.raw.count(b"word") == 16
+            *_, last, done = got.events
+            assert (last["choices"][0]["finish_reason"], done) == ("length", "[DONE]")
+            assert "more tokens than allowed" in last["breadth"]["notes"][0]
+            await served.at_rest()
+            assert served.fake.requests[0].left is not None
+            assert 16 < served.proxy.ledger.spent.output_tokens < 5000
+
+    asyncio.run(main())
+
+
+def test_the_operators_ceiling_cuts_a_stream_that_asked_for_none(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(endless, "single", limits=ProxyLimits(max_tokens=5)) as served:
+            assert (await served.ask(stream=True)).raw.count(b"word") == 5
+            assert "max_tokens" not in served.fake.requests[0].body
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_a_stream_pays_for_what_has_come(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(Reply.from_text("word " * 2000 + "end", delay=0.02), "single") as served:
+            body = {"messages": HELLO, "stream": True}
+            async with served.http.post(f"{served.url}/v1/chat/completions", json=body) as response:
+                for _ in range(3):
+                    await response.content.readuntil(b"word")
+            await served.at_rest()
+            spent = served.proxy.ledger.spent
+            assert 3 <= spent.output_tokens < 2000
+            assert spent.input_tokens > 0
+
+    asyncio.run(main())
+
+
+def test_a_client_that_leaves_before_the_reply_pays_for_its_prompt(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "single", faults=[Hang()]) as served:
+            asking = asyncio.create_task(served.ask())
+            await wait_until(lambda: served.fake.open_requests)
+            asking.cancel()
+            await served.at_rest()
+            assert served.proxy.ledger.spent.input_tokens > 0
+
+    asyncio.run(main())
+
+
+def test_a_whole_reply_without_usage_is_estimated(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "single", faults=[NoUsage()]) as served:
+            cost = (await served.ask()).json["breadth"]["cost"]
+            assert (cost["output_tokens"], cost["input_tokens"] > 0) == (5, True)
 
     asyncio.run(main())
 

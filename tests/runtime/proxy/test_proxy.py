@@ -24,7 +24,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 def test_a_model_whose_name_has_an_at_is_left_whole_when_the_upstream_has_it() -> None:
     async def main() -> None:
         async with FakeServer(Reply.from_text("x"), models=("claude@2024",)) as fake:
-            proxy = Proxy(OpenAISampler([fake.url]), Policies.parse("single"))
+            proxy = Proxy(OpenAISampler([fake.url]), Policies.parse("single", client_policies=True))
             chosen, model = await proxy.choose(
                 read_request("/v1/chat/completions", orjson.dumps({"messages": HELLO, "model": "claude@2024"}))
             )

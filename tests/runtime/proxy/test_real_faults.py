@@ -153,7 +153,7 @@ def test_a_hanging_upstream_ends_at_the_deadline(serving: Any, policy: str, stre
 @pytest.mark.parametrize("name", STRATEGIES.names())
 def test_every_strategy_is_answered_or_refused_for_what_it_needs(serving: Any, name: str) -> None:
     async def main() -> None:
-        async with serving(mixed) as served:
+        async with serving(mixed, client_policies=True) as served:
             got = await served.ask(breadth={"policy": name, "budget": {"calls": 48, "seconds": 20}})
             if name == "cascade":  # has no stages of its own
                 assert (got.status, "stages" in got.error["message"]) == (400, True)

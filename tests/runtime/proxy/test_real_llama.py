@@ -23,7 +23,7 @@ ASKED = [{"role": "user", "content": "What is 2 + 3? Reply with the number only.
 @asynccontextmanager
 async def proxied(llama: str, policy: str = "single") -> AsyncIterator[tuple[Any, str, Proxy]]:
     """Give an openai client of a proxy in front of the server, its address and the proxy."""
-    proxy = Proxy(await connect([llama]), Policies.parse(policy, ["careful=vote,n=4"]))
+    proxy = Proxy(await connect([llama]), Policies.parse(policy, ["careful=vote,n=4"], client_policies=True))
     async with (
         Server(proxy) as server,
         openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as sdk,

@@ -31,7 +31,7 @@ def client(served: Any, **settings: Any) -> Any:
 
 def test_chat_by_extra_body_by_suffix_and_by_the_servers_policy(serving: Any) -> None:
     async def main() -> None:
-        async with serving(mixed, "vote,n=4", keys=[KEY]) as served, client(served) as sdk:
+        async with serving(mixed, "vote,n=4", keys=[KEY], client_policies=True) as served, client(served) as sdk:
             plain = await sdk.chat.completions.create(model="fake", messages=ASKED)
             assert plain.choices[0].message.content == "So the answer is 4."
             assert plain.choices[0].message.reasoning_content == "Two and two."
@@ -94,7 +94,7 @@ def test_errors_are_the_sdks_own_exceptions(serving: Any) -> None:
         return error.value
 
     async def main() -> None:
-        async with serving(mixed, "vote,n=2", keys=[KEY]) as served:
+        async with serving(mixed, "vote,n=2", keys=[KEY], client_policies=True) as served:
             wrong = await caught(served, key="some-other-key")
             assert (type(wrong), wrong.code) == (openai.AuthenticationError, "invalid_api_key")
             bad = await caught(served, extra_body={"breadth": {"policy": "vot"}})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from breadth.base.errors import BreadthError, ServerError, SettingsError
 from breadth.base.settings import dump
+from breadth.inference.budget import Budget, Prices
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
@@ -21,7 +23,7 @@ from breadth.runtime.proxy.routing import ModelCache, Policies, models_body
 def test_the_servers_own_a_named_one_and_one_written_out(tmp_path: Path) -> None:
     file = tmp_path / "careful.toml"
     dump(Policy(strategy=Vote(n=5), sampling=Sampling(temperature=0.3)), file)
-    policies = Policies.parse("single", [f"careful={file}", "quick=vote,n=3"])
+    policies = Policies.parse("single", [f"careful={file}", "quick=vote,n=3"], client_policies=True)
     assert policies.choose("").policy.strategy == Single()
     careful = policies.choose("careful")
     assert (careful.policy.strategy, careful.label, careful.sets_sampling) == (Vote(n=5), "careful", True)
@@ -60,18 +62,72 @@ def test_no_file_is_read_for_a_request(text: str, tmp_path: Path, monkeypatch: p
 )
 def test_a_policy_that_is_none_says_what_was_meant(text: str, said: str) -> None:
     with pytest.raises(ApiError) as caught:
-        Policies.parse("single", ["careful=vote"]).choose(text)
+        Policies.parse("single", ["careful=vote"], client_policies=True).choose(text)
     assert caught.value.status == 400
     assert said in caught.value.message
 
 
 def test_a_request_cannot_ask_for_more_draws_than_the_server_makes() -> None:
-    policies = Policies.parse("vote,n=500", max_samples=64)
+    policies = Policies.parse("vote,n=500", max_samples=64, client_policies=True)
     assert policies.choose("").policy.strategy == Vote(n=500)  # the operator's own word
     assert policies.choose("vote,n=64").policy.strategy == Vote(n=64)
     for text in ("vote,n=65", "adaptive-vote,width=100000", "adaptive-vote,stop.kind=lead,stop.votes=1000"):
         with pytest.raises(ApiError, match="at most 64"):
             policies.choose(text)
+
+
+STRICT = Policy(
+    strategy=Vote(n=2),
+    sampling=Sampling(temperature=0.3, max_tokens=20),
+    budget=Budget(calls=2, output_tokens=40, seconds=9.0, money=0.5),
+    prices=Prices(output=1.0),
+    model="m",
+    system="Be brief.",
+)
+
+
+def test_a_strategy_in_words_changes_the_strategy_of_the_servers_policy_and_nothing_else(tmp_path: Path) -> None:
+    dump(STRICT, tmp_path / "own.toml")
+    policies = Policies.parse(str(tmp_path / "own.toml"), ["cheap=single"], client_policies=True)
+    for text, strategy in (("cheap", Single()), ("single", Single()), ("vote,n=1", Vote(n=1))):
+        chosen = policies.choose(text)
+        assert chosen.policy == replace(STRICT, strategy=strategy)
+        assert chosen.sets_sampling
+    for text in ("vote,n=3", "adaptive-vote,most=256"):
+        with pytest.raises(ApiError, match="at most 2 times"):
+            policies.choose(text)
+
+
+def test_an_added_file_has_its_own_ceilings_and_takes_those_it_leaves_out(tmp_path: Path) -> None:
+    dump(STRICT, tmp_path / "own.toml")
+    dump(Policy(strategy=Vote(n=9), budget=Budget(calls=9), system="Think."), tmp_path / "more.toml")
+    dump(Policy(strategy=Vote(n=2)), tmp_path / "bare.toml")
+    files = [f"{name}={tmp_path / name}.toml" for name in ("more", "bare")]
+    policies = Policies.parse(str(tmp_path / "own.toml"), files)
+    more, bare = policies.choose("more").policy, policies.choose("bare").policy
+    assert more.budget == replace(STRICT.budget, calls=9)
+    assert (more.system, more.model) == ("Think.", "m")
+    assert (bare.budget, bare.system) == (STRICT.budget, "Be brief.")
+
+
+def test_money_is_limited_at_one_price_or_refused_at_the_start(tmp_path: Path) -> None:
+    dump(Policy(prices=Prices(output=1.0), budget=Budget(money=0.5)), tmp_path / "dear.toml")
+    with pytest.raises(SettingsError, match="other prices"):
+        Policies.parse("single", [f"dear={tmp_path / 'dear.toml'}"])
+    Policies.parse(str(tmp_path / "dear.toml"), [f"dear={tmp_path / 'dear.toml'}"])
+
+
+def test_a_request_writes_its_own_policy_only_where_the_operator_allows_it() -> None:
+    policies = Policies.parse("vote,n=2", ["careful=vote,n=5"])
+    assert policies.choose("careful").policy.strategy == Vote(n=5)
+    for text in ("vote,n=256", "single", "vote"):
+        with pytest.raises(ApiError, match="careful") as caught:
+            policies.choose(text)
+        assert (caught.value.status, caught.value.code) == (403, "policy_not_allowed")
+    with pytest.raises(ApiError) as caught:
+        policies.choose("carefull")
+    assert (caught.value.status, "'careful'" in caught.value.message) == (400, True)
+    assert "vote" not in policies.names
 
 
 @pytest.mark.parametrize("named", ["careful", "=vote", "vote=single", "a b=vote", "a@b=vote", "x=nothing"])

@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import logging
 import os
 import resource
 import signal
+import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
+import orjson
 import pytest
 
 from breadth.base.errors import SettingsError
+from breadth.base.settings import dump
+from breadth.inference.budget import Budget
+from breadth.inference.policy import Policy
+from breadth.inference.records import Sampling
+from breadth.inference.strategies.vote import Vote
 from breadth.runtime.proxy.access import ProxyLimits
+from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.proxy.proxy import Proxy
 from breadth.runtime.proxy.routing import Policies
-from breadth.runtime.proxy.server import Server, wait_for_signal
+from breadth.runtime.proxy.server import Server, inflate, wait_for_signal
 from breadth.runtime.samplers.connection import Endpoint
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.testing.fake_replies import Reply
+from breadth.testing.fake_replies import Reply, ReplyToken
 from breadth.testing.fake_server import FakeServer, wait_until
-from breadth.testing.faults import Status
+from breadth.testing.faults import Fault, FaultResponse, Status
 
 FOUR = Reply.from_text("So the answer is 4.")
 KEY = "correct-horse-battery"
 SECRET = "the-prompt-nobody-may-log"
+ASKED = {"messages": [{"role": "user", "content": "?"}]}
 
 
 def test_models_are_the_upstreams_and_those_under_named_policies(serving: Any) -> None:
@@ -42,7 +57,7 @@ def test_models_are_the_upstreams_and_those_under_named_policies(serving: Any) -
 
 def test_the_policy_is_the_fields_then_the_suffixs_then_the_servers(serving: Any) -> None:
     async def main() -> None:
-        async with serving(FOUR, "single", named=["careful=vote,n=5"]) as served:
+        async with serving(FOUR, "single", named=["careful=vote,n=5"], client_policies=True) as served:
             asked: list[tuple[dict[str, Any], int]] = [
                 ({"model": "fake"}, 1),
                 ({"model": "fake@careful"}, 5),
@@ -58,6 +73,272 @@ def test_the_policy_is_the_fields_then_the_suffixs_then_the_servers(serving: Any
             wrong = await served.ask(model="fake@carful")
             assert (wrong.status, wrong.error["param"]) == (400, "breadth.policy")
             assert "'careful'" in wrong.error["message"]
+
+    asyncio.run(main())
+
+
+STRICT = Policy(
+    strategy=Vote(n=2), sampling=Sampling(max_tokens=3), budget=Budget(calls=2, output_tokens=6), system="Be brief."
+)
+
+
+@pytest.mark.parametrize("fields", [{"model": "fake@single"}, {"breadth": {"policy": "vote,n=256"}}])
+def test_no_request_gets_out_of_the_operators_policy(serving: Any, tmp_path: Path, fields: dict[str, Any]) -> None:
+    dump(STRICT, tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml")) as served:
+            got = await served.ask(**fields)
+            assert (got.status, got.error["type"], got.error["code"]) == (
+                403,
+                "permission_error",
+                "policy_not_allowed",
+            )
+            assert served.fake.requests == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("fields", "samples"),
+    [
+        ({"model": "fake@single"}, 1),
+        ({"breadth": {"policy": "single"}, "stream": True}, 1),
+        ({"breadth": {"policy": "vote,n=2"}}, 2),
+        ({"breadth": {"policy": "vote,n=2", "budget": {"calls": 99, "output_tokens": 10**9}}}, 2),
+        ({"max_tokens": 10**9}, 2),
+        ({"model": "fake@cheap", "max_completion_tokens": 2, "n_predict": -1}, 1),
+        ({"logprobs": True, "max_tokens": 10**9}, 1),
+    ],
+)
+def test_a_policy_a_request_may_name_keeps_the_operators_budget_and_system_message(
+    serving: Any, tmp_path: Path, fields: dict[str, Any], samples: int
+) -> None:
+    dump(STRICT, tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml"), named=["cheap=single"], client_policies=True) as served:
+            assert (await served.ask(**{"max_tokens": 10**9} | fields)).status == 200
+            bodies = [arrival.body for arrival in served.fake.requests]
+            assert len(bodies) == samples
+            for body in bodies:
+                assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+                assert body["max_tokens"] <= 3
+                assert not body.keys() & {"n_predict", "max_completion_tokens"}
+            assert served.proxy.ledger.spent.output_tokens <= 6
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"breadth": {"policy": "vote,n=256"}}, {"n": 3, "model": "fake@single"}, {"best_of": 3}]
+)
+def test_more_samples_than_the_operators_budget_has_calls_are_refused_in_words(
+    serving: Any, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    dump(STRICT, tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml"), client_policies=True) as served:
+            got = await served.ask(**fields)
+            assert (got.status, got.error["code"]) == (400, "too_many_samples")
+            assert "at most 2 times" in got.error["message"]
+            assert served.fake.requests == []
+
+    asyncio.run(main())
+
+
+def test_a_plain_completion_keeps_the_operators_system_message_too(serving: Any, tmp_path: Path) -> None:
+    dump(STRICT, tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml"), named=["cheap=single"]) as served:
+            for model in ("fake", "fake@cheap"):
+                assert (await served.post("/v1/completions", model=model, prompt="2 + 2 =")).status == 200
+                assert served.fake.requests[-1].body["prompt"] == "Be brief.\n\n2 + 2 ="
+            await served.post("/v1/completions", model="fake@cheap", prompt=["a", "b"])
+            assert served.fake.requests[-1].body["prompt"] == ["Be brief.\n\na", "Be brief.\n\nb"]
+            got = await served.post("/v1/completions", model="fake@cheap", prompt=[1, 2])
+            assert (got.status, got.error["param"]) == (400, "prompt")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["single", "vote,n=2"])
+def test_the_smaller_of_max_tokens_and_the_operators_limit_wins(serving: Any, policy: str) -> None:
+    async def main() -> None:
+        async with serving(FOUR, policy, limits=ProxyLimits(max_tokens=4)) as served:
+            for asked, sent in ((10**9, 4), (5, 4), (3, 3)):
+                got = await served.ask(max_tokens=asked)
+                assert (got.status, served.fake.requests[-1].body["max_tokens"]) == (200, sent)
+
+    asyncio.run(main())
+
+
+UPSTREAM_KEY = "sk-proj-4f9a8b7c6d5e4f3a2b1c0d"
+ECHOES = {
+    "plain": UPSTREAM_KEY,
+    "in a header": f"Authorization: Bearer {UPSTREAM_KEY}",
+    "upper case": UPSTREAM_KEY.upper(),
+    "in an address": f"https://up/?key={quote(UPSTREAM_KEY, safe='')}",
+    "base64": base64.b64encode(UPSTREAM_KEY.encode()).decode(),
+    "basic": base64.b64encode(f"user:{UPSTREAM_KEY}".encode()).decode(),
+    "bearer in base64": base64.urlsafe_b64encode(f"Bearer {UPSTREAM_KEY}".encode()).decode(),
+    "cut off": "x" * 240 + f" {UPSTREAM_KEY}" * 3,
+}
+
+
+@dataclass(frozen=True)
+class Echo(Fault):
+    """The upstream's error repeats what it was sent."""
+
+    text: str
+    status: int
+
+    def response(self) -> FaultResponse:
+        """Answer with the error."""
+        if self.status == 200:
+            return FaultResponse(200, self.text.encode(), "text/html")
+        return FaultResponse(self.status, orjson.dumps({"error": {"message": self.text}}))
+
+
+def holds_key(raw: bytes) -> bool:
+    """Say whether a reply holds half of the key or more, in any of the forms above."""
+    half = len(UPSTREAM_KEY) // 2 + 1
+    forms = [UPSTREAM_KEY[:half].lower(), UPSTREAM_KEY[-half:].lower()]
+    forms += [text[4:24].lower() for name, text in ECHOES.items() if "base" in name or name == "basic"]
+    return any(form.encode() in raw.lower() for form in forms)
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("name", ECHOES)
+def test_the_upstreams_key_reaches_no_client_and_no_log(
+    serving: Any, name: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        for policy in ("single", "vote,n=2"):
+            faults = [Echo(ECHOES[name], status)]
+            async with serving(FOUR, policy, faults=faults, key=UPSTREAM_KEY, attempts=1) as served:
+                for stream in (False, True):
+                    got = await served.ask(stream=stream)
+                    assert got.status in (400, 502)
+                    assert not holds_key(got.raw)
+
+    with caplog.at_level(logging.DEBUG, logger="breadth"):
+        asyncio.run(main())
+    assert not holds_key(caplog.text.encode())
+
+
+@pytest.mark.parametrize("policy", ["single", "vote,n=2"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_upstreams_key_is_taken_out_of_replies_too(serving: Any, policy: str, stream: bool) -> None:
+    async def main() -> None:
+        reply = Reply((ReplyToken(f"key={UPSTREAM_KEY}. The answer is 4."),))
+        async with serving(reply, policy, key=UPSTREAM_KEY, models=("fake", UPSTREAM_KEY)) as served:
+            got = await served.ask(model="fake", stream=stream)
+            assert got.status == 200
+            assert b"The answer is 4." in got.raw
+            assert b"[key]" in got.raw
+            assert not holds_key(got.raw)
+            assert not holds_key((await served.get("/v1/models")).raw)
+
+    asyncio.run(main())
+
+
+def test_what_breaks_on_our_side_is_logged_without_the_upstreams_key(
+    serving: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "vote,n=3", key=UPSTREAM_KEY) as served:
+
+            async def broken(*_: object, **__: object) -> None:
+                raise ZeroDivisionError(UPSTREAM_KEY)
+
+            monkeypatch.setattr(served.proxy.driver, "solve", broken)
+            assert (await served.ask()).status == 500
+
+    asyncio.run(main())
+    assert "ZeroDivisionError" in caplog.text
+    assert not holds_key(caplog.text.encode())
+
+
+async def begin_request(served: Any, text: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection and send the beginning of a request."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+    writer.write(text.replace("\n", "\r\n").encode())
+    await writer.drain()
+    return reader, writer
+
+
+UNFINISHED = (
+    "POST /v1/chat/completions HTTP/1.1\nHost: 127.0.0.1\nContent-Type: application/json\n"
+    "Authorization: Bearer {key}\nContent-Length: 100\n\n{{"
+)
+OTHER_KEY = "another-key-entirely"
+
+
+def test_bodies_that_do_not_come_to_their_end_lock_nobody_out(serving: Any) -> None:
+    async def main() -> None:
+        limits = ProxyLimits(max_requests=4, max_bodies=4)
+        async with serving(FOUR, keys=[KEY, OTHER_KEY], limits=limits) as served:
+            slow = [await begin_request(served, UNFINISHED.format(key=KEY)) for _ in range(8)]
+            await wait_until(lambda: served.proxy.in_flight == 8)
+            got = await served.post(headers={"Authorization": f"Bearer {OTHER_KEY}"}, **ASKED)
+            assert got.status == 200
+            for _, writer in slow:
+                writer.close()
+            await served.at_rest()
+            got = await served.post(headers={"Authorization": f"Bearer {KEY}"}, **ASKED)
+            assert got.status == 200
+
+    asyncio.run(main())
+
+
+def test_a_body_that_does_not_come_in_time_is_408(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, limits=ProxyLimits(read_seconds=0.3)) as served:
+            reader, writer = await begin_request(served, UNFINISHED.format(key=KEY))
+            async with asyncio.timeout(20):
+                assert b" 408 " in await reader.readline()
+            writer.close()
+            await served.at_rest()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("begun", ["", "POST /v1/chat/completions HTTP/1.1\nHost: 127.0.0.1\nX-Slow: "])
+def test_a_connection_whose_head_does_not_come_to_its_end_is_closed(serving: Any, begun: str) -> None:
+    async def main() -> None:
+        async with serving(FOUR, limits=ProxyLimits(read_seconds=0.3)) as served:
+            reader, writer = await begin_request(served, begun)
+            async with asyncio.timeout(20):
+                assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_without_a_key_only_names_of_this_machine_are_answered(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, allow_hosts=["Box.example"]) as served:
+            for host in ("127.0.0.1:8400", "localhost", "a.localhost:1", "[::1]:8400", "127.8.8.8", "box.example:80"):
+                assert (await served.post(headers={"Host": host}, **ASKED)).status == 200
+            for host in (
+                "evil.example",
+                "127.0.0.1.evil.example",
+                "192.168.1.7",
+                "localhost.evil.example:8400",
+                "[",
+                "",
+            ):
+                for got in (
+                    await served.post(headers={"Host": host}, **ASKED),
+                    await served.get("/metrics", Host=host),
+                ):
+                    assert (got.status, got.error["code"]) == (403, "host_not_allowed")
+        async with serving(FOUR, keys=[KEY]) as served:  # a key is what a page in a browser does not have
+            headers = {"Host": "proxy.example", "Authorization": f"Bearer {KEY}"}
+            assert (await served.post(headers=headers, **ASKED)).status == 200
 
     asyncio.run(main())
 
@@ -108,7 +389,7 @@ def test_unknown_pages_and_wrong_methods_have_the_shape_too(serving: Any) -> Non
 
 def test_readiness_is_the_upstreams_and_health_is_ours(serving: Any) -> None:
     async def main() -> None:
-        async with serving(FOUR) as served:
+        async with serving(FOUR, client_policies=True) as served:
             await served.fake.__aexit__(None, None, None)
             assert (await served.get("/health")).status == 200
             assert ((await served.get("/ready")).status, (await served.get("/v1/models")).status) == (503, 502)
@@ -313,6 +594,73 @@ def test_a_body_that_is_not_encoded_as_it_says_is_refused_in_words(
     assert "broke on our side" not in caplog.text
 
 
+BOMB = gzip.compress(b" " * 40_000_000)
+ENCODED = {
+    "gzip": gzip.compress(orjson.dumps({"messages": [{"role": "user", "content": "?"}]})),
+    "deflate": zlib.compress(orjson.dumps({"messages": [{"role": "user", "content": "?"}]})),
+}
+
+
+@pytest.fixture
+def inflating_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the threads in which anything is inflated, by whatever library."""
+    threads: list[int] = []
+    inflater = zlib.decompressobj
+
+    def record(*arguments: Any, **keywords: Any) -> Any:
+        threads.append(threading.get_ident())
+        return inflater(*arguments, **keywords)
+
+    monkeypatch.setattr(zlib, "decompressobj", record)
+    return threads
+
+
+def test_no_body_is_inflated_for_a_request_without_a_key(serving: Any, inflating_threads: list[int]) -> None:
+    async def main() -> None:
+        async with serving(FOUR, keys=[KEY]) as served:
+            got = await served.post(raw=BOMB, headers={"Content-Encoding": "gzip"})
+            assert (got.status, inflating_threads) == (401, [])
+
+    asyncio.run(main())
+
+
+def test_a_body_is_inflated_outside_the_loop_and_up_to_the_limit(serving: Any, inflating_threads: list[int]) -> None:
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            got = await served.post(raw=BOMB, headers={"Content-Encoding": "gzip"})
+            assert (got.status, got.error["code"]) == (413, "body_too_large")
+            for encoding, raw in ENCODED.items():
+                assert (await served.post(raw=raw, headers={"Content-Encoding": encoding})).status == 200
+        assert len(inflating_threads) == 3
+        assert threading.get_ident() not in inflating_threads
+
+    asyncio.run(main())
+
+
+def test_the_inflated_size_is_bounded_byte_by_byte() -> None:
+    raw = gzip.compress(b"x" * 1000)
+    assert inflate(raw, "gzip", 1000) == b"x" * 1000
+    with pytest.raises(ApiError, match="larger"):
+        inflate(raw, "gzip", 999)
+    assert inflate(zlib.compress(b"abc")[2:-4], "deflate", 9) == b"abc"
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "x"])
+def test_an_encoding_we_do_not_read_is_refused_in_words(serving: Any, encoding: str) -> None:
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            got = await served.post(raw=b"x", headers={"Content-Encoding": encoding})
+            assert (got.status, got.error["code"]) == (415, "bad_content_encoding")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("raw", [b"", BOMB[:500], ENCODED["gzip"] + b"x", ENCODED["gzip"] * 2])
+def test_a_body_that_is_not_whole_or_goes_on_is_refused_in_words(raw: bytes) -> None:
+    with pytest.raises(ApiError, match="not encoded as its headers say"):
+        inflate(raw, "gzip", 10**9)
+
+
 @pytest.mark.parametrize(
     "fields", [{"n": 9}, {"n_cmpl": 9}, {"best_of": 9}, {"path": "/v1/completions", "prompt": ["x"] * 9}]
 )
@@ -336,9 +684,6 @@ def test_where_the_upstream_is_stays_inside_when_it_is_gone(serving: Any) -> Non
                 assert b"127.0.0.1" not in got.raw
 
     asyncio.run(main())
-
-
-ASKED = {"messages": [{"role": "user", "content": "?"}]}
 
 
 async def drained(reply: Reply, policy: str, limits: ProxyLimits) -> tuple[Any, float, FakeServer, Proxy]:

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from breadth.base.errors import ServerError, SettingsError
+from breadth.runtime.connect import strip_api_path
 from breadth.runtime.samplers.connection import (
     Connection,
     Endpoint,
@@ -444,3 +445,22 @@ def test_why_a_connection_failed_names_no_address() -> None:
         await connection.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter22@host:8000/v1",
+        "user:hunter22@host",
+        "https://hunter22@host",
+        "http://user:hun/hunter22@host",
+        "ftp://user:hunter22@host",
+        "http://user:hunter22@host:99999",
+    ],
+)
+def test_an_address_with_a_password_is_refused_and_the_password_not_printed(url: str) -> None:
+    for refuse in (base_url, strip_api_path):
+        with pytest.raises(SettingsError, match="user name or a password") as caught:
+            refuse(url)
+        assert "hunter22" not in str(caught.value)
+    assert base_url("http://host/@cf/model") == "http://host/@cf/model"

@@ -624,3 +624,17 @@ def test_halves_of_characters_cannot_be_sent_and_are_named(draw: SampleRequest) 
         assert server.requests == []
 
     run(Reply.from_text("x"), use)
+
+
+def test_the_key_is_in_no_error_even_if_the_server_repeats_it() -> None:
+    key = "sk-0123456789abcdef"
+
+    async def main() -> None:
+        async with FakeServer(Reply.from_text("x"), models=("a",)) as server:
+            sampler = OpenAISampler([server.url], key=key, attempts=1)
+            with pytest.raises(ServerError, match="does not exist") as caught:
+                await sampler.sample(SampleRequest("?", model=key), Meter())
+            assert key not in str(caught.value)
+            await sampler.close()
+
+    asyncio.run(main())

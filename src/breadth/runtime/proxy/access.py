@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from breadth.base.errors import BrokenFileError, SettingsError, require
 from breadth.inference.budget import Budget
@@ -106,8 +110,16 @@ class ProxyLimits:
     """Samples for one request at most, whatever its policy says. Papers vote over 40 to 512 samples (arXiv
     2203.11171, 2508.15260).
     """
+    max_tokens: int = 131_072
+    """Tokens of one reply at most, whatever a request asks for: what the longest-thinking models write (128 k)."""
     seconds: float = 600.0
     """Deadline of a request; what has arrived by then is used. The openai SDK gives up after the same time."""
+    read_seconds: float = 75.0
+    """Seconds for a request to arrive: for its head, then for its body. An idle connection is closed after as long;
+    load balancers keep one for 60 s and expect the server to keep it longer.
+    """
+    max_bodies: int = 64
+    """Bodies of one client (key and address) read at once; its others wait, those of other clients do not."""
     heartbeat_seconds: float = 5.0
     """Seconds of silence after which a streamed vote sends a comment, or a proxy on the way may drop it: most wait
     30 s or more. Until the first comment an error still has its own HTTP status.
@@ -119,7 +131,10 @@ class ProxyLimits:
         require(self, "max_body_bytes", self.max_body_bytes >= 1, "at least one byte")
         require(self, "max_requests", self.max_requests >= 1, "at least one request at once")
         require(self, "max_samples", self.max_samples >= 1, "at least one sample")
+        require(self, "max_tokens", self.max_tokens >= 1, "at least one token")
         require(self, "seconds", 0 < self.seconds <= MAX_LIMIT_SECONDS, "more than 0 seconds and at most a week")
+        require(self, "read_seconds", 0 < self.read_seconds <= MAX_LIMIT_SECONDS, "more than 0 s and at most a week")
+        require(self, "max_bodies", self.max_bodies >= 1, "at least one body at once")
         require(
             self,
             "heartbeat_seconds",
@@ -134,6 +149,42 @@ class ProxyLimits:
     def budget(self) -> Budget:
         """The ceilings as a budget."""
         return Budget(calls=self.max_samples, seconds=self.seconds)
+
+
+class ClientSlots:
+    """Lets so many of each client go on at once; further ones wait, and no client waits for another."""
+
+    def __init__(self, per_client: int) -> None:
+        self._per_client = per_client
+        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._users: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def hold(self, client: str) -> AsyncIterator[None]:
+        """Wait for a slot of this client and hold it."""
+        slot = self._slots.setdefault(client, asyncio.Semaphore(self._per_client))
+        self._users[client] += 1
+        try:
+            async with slot:
+                yield
+        finally:
+            self._users[client] -= 1
+            if not self._users[client]:
+                del self._users[client], self._slots[client]
+
+
+def is_own_host(header: str | None, allowed: Collection[str]) -> bool:
+    """Say whether a Host header names this machine, or one of the allowed names.
+
+    A page in a browser can have its own name resolve to 127.0.0.1 and then talk to us; it cannot change this header.
+    """
+    if header is None:
+        return True
+    try:
+        name = (urlsplit(f"//{header}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    return is_loopback(name) or name.endswith(".localhost") or name in allowed
 
 
 def tightest_budget(*budgets: Budget) -> Budget:

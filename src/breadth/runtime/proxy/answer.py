@@ -133,8 +133,15 @@ class PolicyReply:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Sample, decide and reply."""
         policy = self.chosen.policy
-        sampling = self.call.merge_sampling(policy.sampling)
-        task = self.call.to_task(sampling, policy.reading, model=self.model, system=policy.system, seed=random_seed())
+        sampling = self.call.merge_sampling(policy.sampling, self.proxy.max_reply_tokens(self.chosen))
+        task = self.call.to_task(
+            sampling,
+            policy.reading,
+            model=self.model,
+            system=policy.system,
+            seed=random_seed(),
+            halt=policy.halt,
+        )
         if self.call.stream:
             return await self.answer_streamed(request, task)
         result = await self.solve(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -11,6 +12,7 @@ import orjson
 from breadth.base.errors import SettingsError
 from breadth.base.settings import from_table
 from breadth.inference.budget import Budget
+from breadth.inference.halting import Halt
 from breadth.inference.records import Prompt, Reading, Sampling, Task, text_of
 from breadth.runtime.dialect import CHAT_PATH
 from breadth.runtime.proxy.errors import ApiError
@@ -34,6 +36,10 @@ SAMPLING_ALIASES = {
 """Other names for some of them: OpenAI's newer one, and llama.cpp's, which take precedence there."""
 COUNT_FIELDS = ("n", "n_cmpl", "best_of")
 """Fields that ask for several completions of one prompt; the second is llama.cpp's."""
+MAX_BODY_BRACKETS = 200_000
+"""Opening brackets in a body at most, those in texts too. Millions of empty lists fit in 8 MB, and reading them would
+keep everybody else waiting for seconds.
+"""
 _OWN_FIELDS = frozenset(
     {
         *SAMPLING_FIELDS,
@@ -110,6 +116,11 @@ class ClientRequest:
         prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
         return prompts * max(self.replies_per_prompt, int(self.fields.get("best_of", 1)))
 
+    def exceeds(self, max_tokens: int) -> bool:
+        """Say whether it asks for longer replies than this, under any name; a negative number asks for no end."""
+        names = [*(name for name, ours in SAMPLING_ALIASES.items() if ours == "max_tokens"), "max_tokens"]
+        return any(not 0 <= self.fields.get(name, 0) <= max_tokens for name in names)
+
     @property
     def passthrough_reason(self) -> str:
         """The feature it needs that only a passed-on sample has; empty when any policy can answer it."""
@@ -125,37 +136,64 @@ class ClientRequest:
         """Fields that samples pass on unchanged."""
         return {name: value for name, value in self.fields.items() if name not in _OWN_FIELDS}
 
-    def merge_sampling(self, default: Sampling) -> Sampling:
-        """Return the policy's sampling with the request's own fields on top."""
+    def merge_sampling(self, default: Sampling, max_tokens: int | None = None) -> Sampling:
+        """Return the policy's sampling with the request's own fields on top, no reply longer than ``max_tokens``."""
         fields = dict(self.sampling_fields)
         if fields.get("top_k") == -1:  # vLLM writes all tokens like this
             fields["top_k"] = 0
         if self.options.thinking_tokens is not None:
-            fields["thinking_tokens"] = self.options.thinking_tokens
+            fields["thinking_tokens"] = self.cap_thinking(default)
+        if max_tokens is not None:
+            fields["max_tokens"] = min(fields.get("max_tokens", default.max_tokens), max_tokens)
         try:
             return replace(default, **fields)
         except SettingsError as error:
             name = next((name for name in fields if f" {name} =" in error.problem), None)
             raise ApiError(400, f"{error.problem} {error.remedy}", param=name, code="invalid_value") from error
 
-    def to_task(self, sampling: Sampling, reading: Reading, *, model: str, system: str, seed: int) -> Task:
+    def cap_thinking(self, default: Sampling) -> int | None:
+        """Return the most thinking tokens of a sample, the smaller of request and policy; None for no cap."""
+        caps = (self.options.thinking_tokens, default.thinking_tokens)
+        return min((cap for cap in caps if cap is not None), default=None)
+
+    def to_task(
+        self, sampling: Sampling, reading: Reading, *, model: str, system: str, seed: int, halt: Halt | None = None
+    ) -> Task:
         """Return the request as a task."""
         prompt = self.prompt
         if prompt is None:
             raise ApiError(
                 400, "A policy answers one prompt of text: send one string, or use the policy single.", param="prompt"
             )
-        if system and not isinstance(prompt, str):
-            prompt = ({"role": "system", "content": system}, *prompt)
+        prompt = prepend_system(prompt, system)
         reading = reading if self.options.reading is None else Reading(self.options.reading)
         own_seed = self.options.seed if self.options.seed is not None else self.fields.get("seed")
-        return Task(
-            prompt, "request", model, sampling, reading, seed if own_seed is None else own_seed, self.passthrough_fields
-        )
+        seed = seed if own_seed is None else own_seed
+        return Task(prompt, "request", model, sampling, reading, seed, self.passthrough_fields, halt=halt)
+
+
+def prepend_system(prompt: Any, system: str) -> Any:
+    """Return a prompt behind a system message: a chat gets a first message, a text its first lines.
+
+    Raises ApiError for token ids: nothing can be put before them.
+    """
+    if not system:
+        return prompt
+    if isinstance(prompt, tuple):
+        return ({"role": "system", "content": system}, *prompt)
+    if isinstance(prompt, str):
+        return f"{system}\n\n{prompt}"
+    if isinstance(prompt, list) and all(isinstance(text, str) for text in prompt):
+        return [prepend_system(text, system) for text in prompt]
+    message = "The policy of this server begins with a system message: send the prompt as text, not as token ids."
+    raise ApiError(400, message, param="prompt", code="invalid_value")
 
 
 def read_request(path: str, raw: bytes) -> ClientRequest:
     """Read a request; raises ApiError with the name of the wrong field."""
+    if raw.count(b"[") + raw.count(b"{") > MAX_BODY_BRACKETS:
+        message = f"The body has more lists and objects than this server reads: use at most {MAX_BODY_BRACKETS:,}."
+        raise ApiError(400, message, code="bad_json")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -272,9 +310,14 @@ def check_type(fields: Mapping[str, Any], name: str, kind: type | tuple[type, ..
     return value
 
 
+_SHORT = reprlib.Repr()
+"""Shows a value without writing all of it out."""
+_SHORT.maxother = 80
+
+
 def value_error(name: str, value: Any, expected: str) -> ApiError:
     """Return the error for a field with a wrong value."""
-    got = "nothing" if value is None else repr(value)
+    got = "nothing" if value is None else repr(value[:80]) if isinstance(value, str) else _SHORT.repr(value)
     return ApiError(
         400,
         f"'{name}' must be {expected}; got {got if len(got) <= 80 else got[:77] + '...'}.",

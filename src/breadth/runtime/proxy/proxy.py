@@ -14,7 +14,7 @@ from breadth.base.errors import ServerError
 from breadth.inference.budget import Budget
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.ledger import Ledger
-from breadth.runtime.proxy.access import Keys, ProxyLimits, tightest_budget
+from breadth.runtime.proxy.access import ClientSlots, Keys, ProxyLimits, tightest_budget
 from breadth.runtime.proxy.client_request import ClientRequest
 from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.proxy.metrics import CountedSampler, Metrics
@@ -22,6 +22,7 @@ from breadth.runtime.proxy.routing import ChosenPolicy, ModelCache, Policies
 from breadth.runtime.proxy.upstream import MAX_WAIT_SECONDS, UpstreamClient
 from breadth.runtime.samplers.connection import Connection
 from breadth.runtime.samplers.openai import OpenAISampler
+from breadth.runtime.samplers.server_errors import Redactor
 from breadth.runtime.solve_context import new_trace_id
 
 
@@ -31,6 +32,8 @@ class RequestRecord:
 
     path: str
     """Where it was sent."""
+    redactor: Redactor = field(default_factory=Redactor)
+    """Takes the upstream's key out of the stream to the client."""
     trace: str = field(default_factory=new_trace_id)
     """Its id: in the reply, in the header ``x-request-id`` and in the log."""
     started_at: float = field(default_factory=time.monotonic)
@@ -94,13 +97,19 @@ class Proxy:
         """Runs policies."""
         for chosen in (policies.default, *policies.named.values()):
             self.driver.check(chosen.policy.strategy)  # now, not at the first request
+        self.redactor = Redactor(key)
+        """Takes the upstream's key out of everything that goes to clients and into the log."""
         self._connection = Connection(key=key)
         self.upstream_client = UpstreamClient(sampler.endpoints, key=key, attempts=attempts)
         """Passes requests on."""
         self.models = ModelCache(self.list_models)
         """Models of the upstreams."""
+        self.bodies = ClientSlots(limits.max_bodies)
+        """Bodies being read."""
         self.in_flight = 0
-        """Requests being answered."""
+        """Requests that have come and are not answered yet."""
+        self.answering = 0
+        """Of those, the ones whose body has been read."""
         self.draining = False
         """Whether it is about to end and takes nothing new."""
 
@@ -119,10 +128,11 @@ class Proxy:
                 known = []
             model, suffix = self.policies.split(model, known)
         chosen = self.policies.choose(call.options.policy or suffix)
-        if call.total_replies > self.limits.max_samples:
+        most = tightest_budget(chosen.policy.budget, self.limits.budget).calls or 1
+        if call.total_replies > most:
             message = (
-                f"The request asks for {call.total_replies} replies, but this server samples at most"
-                f" {self.limits.max_samples} times for one."
+                f"The request asks for {call.total_replies} replies, but this server samples at most {most} times for"
+                " one."
             )
             raise ApiError(400, message, param="n", code="too_many_samples")
         if call.replies_per_prompt > 1 and not chosen.is_single:
@@ -137,6 +147,11 @@ class Proxy:
     def budget(self, call: ClientRequest, chosen: ChosenPolicy) -> Budget:
         """Return the ceilings of a request: the tightest of its own, the policy's and the operator's."""
         return tightest_budget(call.options.budget, chosen.policy.budget, self.limits.budget)
+
+    def max_reply_tokens(self, chosen: ChosenPolicy) -> int:
+        """Return the most tokens of one reply: the operator's limit, and that of a policy that sets the sampling."""
+        own = chosen.policy.sampling.max_tokens if chosen.sets_sampling else self.limits.max_tokens
+        return min(own, self.limits.max_tokens)
 
     async def list_models(self) -> list[str]:
         """Return the models of every upstream that answers; raises ServerError when none does."""
@@ -155,9 +170,19 @@ class Proxy:
         await self.sampler.close()
 
 
+class RedactedStream(web.StreamResponse):
+    """A stream to a client without the upstream's key."""
+
+    redactor = Redactor()
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send some bytes."""
+        await super().write(self.redactor.clean(bytes(data)))
+
+
 async def start_stream(request: web.Request, record: RequestRecord) -> web.StreamResponse:
     """Send the head of a stream; its headers keep proxies on the way from buffering it."""
-    response = web.StreamResponse(
+    response = RedactedStream(
         headers={
             "Content-Type": "text/event-stream; charset=utf-8",
             "Cache-Control": "no-cache",
@@ -165,6 +190,7 @@ async def start_stream(request: web.Request, record: RequestRecord) -> web.Strea
             "x-request-id": record.trace,
         }
     )
+    response.redactor = record.redactor
     record.stream = response
     await response.prepare(request)
     return response

@@ -7,10 +7,11 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from breadth.base.errors import BreadthError, BrokenFileError, SettingsError, suggestion
+from breadth.inference.budget import Budget
 from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.policy import Policy
 from breadth.inference.strategies.single import Single
@@ -51,11 +52,16 @@ class Policies:
     named: Mapping[str, ChosenPolicy] = field(default_factory=dict)
     """Name -> policy."""
     max_samples: int = 256
-    """Largest number of samples, rounds and the like that a request's own settings may name."""
+    """Most samples for one request, whatever its policy says."""
+    client_policies: bool = False
+    """Whether a request may write a policy of its own: a strategy with settings. Named ones are always allowed."""
 
     @classmethod
-    def parse(cls, default: str, named: Sequence[str] = (), *, max_samples: int = 256) -> Policies:
+    def parse(
+        cls, default: str, named: Sequence[str] = (), *, max_samples: int = 256, client_policies: bool = False
+    ) -> Policies:
         """Read the operator's policies: the default (a file, or a strategy with settings), then ``name=policy``."""
+        own = parse_policy(default)
         table: dict[str, ChosenPolicy] = {}
         for text in named:
             name, equals, policy = text.partition("=")
@@ -64,8 +70,8 @@ class Policies:
                     f"--add-policy got {text!r}; it needs <name>=<policy>, and the name of no strategy.",
                     "Write for example --add-policy careful=careful.toml or --add-policy fast=vote,n=3",
                 )
-            table[name] = parse_policy(policy, name)
-        return cls(parse_policy(default), table, max_samples)
+            table[name] = parse_policy(policy, name, own)
+        return cls(own, table, max_samples, client_policies)
 
     def choose(self, wanted: str) -> ChosenPolicy:
         """Return the policy a request names; empty for the server's own. No file is ever read for a request."""
@@ -80,8 +86,12 @@ class Policies:
             raise policy_error(f"A request cannot name a file as its policy. {advice}")
         if name not in STRATEGIES.names():
             raise policy_error(f"There is no policy '{name[:80]}'. {suggestion(name, self.names, 'policies')}")
+        if not self.client_policies:
+            there_are = f"or name one of: {', '.join(self.named)}" if self.named else "this server has its own"
+            message = f"This server lets no request write its own policy: leave the policy out; {there_are}."
+            raise ApiError(403, message, param="breadth.policy", code="policy_not_allowed")
         try:
-            chosen = parse_policy(text)
+            chosen = parse_policy(text, own=self.default)
         except BreadthError as error:
             raise policy_error(f"{error.problem} {error.remedy}") from error
         except (TypeError, AttributeError) as error:  # settings nested where none can be
@@ -92,7 +102,13 @@ class Policies:
     @property
     def names(self) -> list[str]:
         """Every name a request may use."""
-        return [*self.named, *STRATEGIES.names()]
+        return [*self.named, *(STRATEGIES.names() if self.client_policies else ())]
+
+    @property
+    def sample_ceiling(self) -> int:
+        """Most samples that the settings of a request's own policy may ask for: the server's own budget counts too."""
+        calls = self.default.policy.budget.calls
+        return self.max_samples if calls is None else min(calls, self.max_samples)
 
     def split(self, model: str, known: Collection[str]) -> tuple[str, str]:
         """Return a model's name and the policy after its last ``@``; a name the upstream knows is not split."""
@@ -102,23 +118,45 @@ class Policies:
     def check_counts(self, chosen: ChosenPolicy) -> None:
         """Refuse a policy whose settings ask for more samples than the server allows."""
         for name, value in count_settings(chosen.policy.strategy):
-            if value > self.max_samples:
+            if value > self.sample_ceiling:
                 message = (
-                    f"The policy asks for {name} = {value}, but this server samples at most {self.max_samples} times"
+                    f"The policy asks for {name} = {value}, but this server samples at most {self.sample_ceiling} times"
                     " for a request."
                 )
                 raise ApiError(400, message, param="breadth.policy", code="too_many_samples")
 
 
-def parse_policy(text: str, name: str = "") -> ChosenPolicy:
-    """Return the policy in a file, or that of a strategy with settings."""
+def parse_policy(text: str, name: str = "", own: ChosenPolicy | None = None) -> ChosenPolicy:
+    """Return the policy in a file, or that of a strategy with settings.
+
+    No further policy drops what the server's ``own`` sets: a strategy replaces the strategy alone, and a file takes
+    the ceilings and the system message it leaves out from there.
+    """
     try:
         policy = Policy.parse(text)
     except OSError as error:
         raise BrokenFileError(
             text, f"the policy cannot be read: {error.strerror}.", "Check the name of the file."
         ) from error
-    return ChosenPolicy(policy, name or strategy_name(policy.strategy), sets_sampling=text.endswith(".toml"))
+    label, from_file = name or strategy_name(policy.strategy), text.endswith(".toml")
+    if own is None:
+        return ChosenPolicy(policy, label, sets_sampling=from_file)
+    if not from_file:
+        return replace(own, policy=replace(own.policy, strategy=policy.strategy), label=label)
+    base = own.policy
+    if policy.budget.money is not None and policy.prices != base.prices:
+        raise SettingsError(
+            f"The policy '{label}' limits money at other prices than the server's own policy.",
+            "Give both files the same prices: a token has one price, whatever policy a request names.",
+        )
+    ceilings = {
+        spec.name: getattr(base.budget if getattr(policy.budget, spec.name) is None else policy.budget, spec.name)
+        for spec in fields(Budget)
+    }
+    filled = replace(
+        policy, budget=Budget(**ceilings), system=policy.system or base.system, model=policy.model or base.model
+    )
+    return ChosenPolicy(filled, label, sets_sampling=True)
 
 
 def policy_error(message: str) -> ApiError:

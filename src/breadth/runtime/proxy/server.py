@@ -6,7 +6,9 @@ import asyncio
 import errno
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+import traceback
+import zlib
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -16,8 +18,9 @@ from aiohttp import web
 
 from breadth.base.errors import BreadthError, ServerError, SettingsError
 from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
+from breadth.runtime.proxy.access import hash_key, is_loopback, is_own_host
 from breadth.runtime.proxy.answer import PolicyReply
-from breadth.runtime.proxy.client_request import read_request
+from breadth.runtime.proxy.client_request import ClientRequest, read_request
 from breadth.runtime.proxy.errors import ApiError, to_api_error
 from breadth.runtime.proxy.metrics import CONTENT_TYPE
 from breadth.runtime.proxy.passthrough import PassthroughReply
@@ -29,6 +32,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOG = logging.getLogger("breadth.serve")
 """One line per request; never a word of a prompt or a reply."""
 PROXY = web.AppKey("proxy", Proxy)
+HOSTS: web.AppKey[frozenset[str]] = web.AppKey("hosts", frozenset)
 RECORD: ContextVar[RequestRecord] = ContextVar("record")
 """The record of the request being answered."""
 PUBLIC_PATHS = frozenset({"/health", "/ready"})
@@ -40,14 +44,19 @@ RETRY_AFTER_SECONDS = 1.0
 """Seconds after which a client that exceeded the limit may try again."""
 
 
-def build_application(proxy: Proxy) -> web.Application:
-    """Return the web application of a proxy; closing it closes the proxy."""
+def build_application(proxy: Proxy, hosts: frozenset[str] | None = None) -> web.Application:
+    """Return the web application of a proxy; closing it closes the proxy.
+
+    Given ``hosts``, requests that name another host than this machine or one of them are refused.
+    """
 
     async def close(app: web.Application) -> None:
         await app[PROXY].close()
 
     app = web.Application(middlewares=[log_request, admit_request], client_max_size=proxy.limits.max_body_bytes)
     app[PROXY] = proxy
+    if hosts is not None:
+        app[HOSTS] = hosts
     for path in (CHAT_PATH, COMPLETIONS_PATH):
         app.router.add_post(path, complete)
     app.router.add_get(MODELS_PATH, list_models)
@@ -61,7 +70,8 @@ def build_application(proxy: Proxy) -> web.Application:
 @web.middleware
 async def log_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer errors in the OpenAI format, and log and count every request for a completion."""
-    proxy, record = request.app[PROXY], RequestRecord(request.path if request.path in KNOWN_PATHS else "other")
+    proxy = request.app[PROXY]
+    record = RequestRecord(request.path if request.path in KNOWN_PATHS else "other", proxy.redactor)
     RECORD.set(record)
     status = CLIENT_CLOSED_STATUS
     try:
@@ -88,11 +98,13 @@ async def answer_or_error(request: web.Request, handler: Handler, proxy: Proxy) 
     except ConnectionError:
         record.status = CLIENT_CLOSED_STATUS
         response = web.Response(status=CLIENT_CLOSED_STATUS) if record.stream is None else record.stream
-    except Exception:
-        LOG.exception("%s broke on our side", record.trace)
+    except Exception:  # noqa: BLE001 - it is logged, without the key
+        LOG.error("%s broke on our side\n%s", record.trace, proxy.redactor.clean_text(traceback.format_exc()))  # noqa: TRY400 - without the key
         response = internal_error(request, record)
     if not response.prepared:
         response.headers["x-request-id"] = record.trace
+    if isinstance(response, web.Response) and isinstance(response.body, bytes):
+        response.body = proxy.redactor.clean(response.body)
     return response
 
 
@@ -127,8 +139,11 @@ def from_http_exception(error: web.HTTPException, proxy: Proxy) -> ApiError:
 
 @web.middleware
 async def admit_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Check the key, then whether there is room for another request."""
-    proxy = request.app[PROXY]
+    """Check host and key, then whether there is room for another request."""
+    proxy, hosts = request.app[PROXY], request.app.get(HOSTS)
+    if hosts is not None and not is_own_host(request.headers.get("Host"), hosts):
+        message = "This server answers to the names of its own machine only: its operator can add names (--allow-host)."
+        raise ApiError(403, message, code="host_not_allowed")
     if request.path not in PUBLIC_PATHS:
         proxy.keys.check(request.headers.get("Authorization"))
     if request.path not in (CHAT_PATH, COMPLETIONS_PATH):
@@ -140,13 +155,7 @@ async def admit_request(request: web.Request, handler: Handler) -> web.StreamRes
             code="draining",
             retry_after=RETRY_AFTER_SECONDS,
         )
-    if proxy.in_flight >= proxy.limits.max_requests:
-        raise ApiError(
-            429,
-            f"{proxy.in_flight} requests are being answered, as many as go at once: try again.",
-            code="too_many_requests",
-            retry_after=RETRY_AFTER_SECONDS,
-        )
+    check_room(proxy)  # before the body is read in vain
     proxy.in_flight += 1
     proxy.metrics.in_flight.inc()
     try:
@@ -156,10 +165,32 @@ async def admit_request(request: web.Request, handler: Handler) -> web.StreamRes
         proxy.metrics.in_flight.dec()
 
 
+def check_room(proxy: Proxy) -> None:
+    """Refuse a request when as many are being answered as go at once."""
+    if proxy.answering >= proxy.limits.max_requests:
+        raise ApiError(
+            429,
+            f"{proxy.answering} requests are being answered, as many as go at once: try again.",
+            code="too_many_requests",
+            retry_after=RETRY_AFTER_SECONDS,
+        )
+
+
 async def complete(request: web.Request) -> web.StreamResponse:
+    """Read a request for a completion, and answer it; one whose body has not come takes nobody's place."""
+    proxy = request.app[PROXY]
+    raw = await read_body(request, proxy)
+    check_room(proxy)
+    proxy.answering += 1
+    try:
+        return await answer_completion(request, proxy, read_request(request.path, raw))
+    finally:
+        proxy.answering -= 1
+
+
+async def answer_completion(request: web.Request, proxy: Proxy, call: ClientRequest) -> web.StreamResponse:
     """Answer a chat or continue a text."""
-    proxy, record = request.app[PROXY], RECORD.get()
-    call = read_request(request.path, await read_body(request, proxy))
+    record = RECORD.get()
     chosen, model = await proxy.choose(call)
     record.policy = chosen.label
     reply = PassthroughReply if chosen.is_single or call.passthrough_reason else PolicyReply
@@ -167,22 +198,51 @@ async def complete(request: web.Request) -> web.StreamResponse:
 
 
 async def read_body(request: web.Request, proxy: Proxy) -> bytes:
-    """Return the body; one whose announced length is too large is refused before a byte of it is read."""
+    """Return the body, inflated; one whose announced length is too large is refused before a byte of it is read."""
     if request.content_type != "application/json":
         raise ApiError(
             415, f"The body must be JSON; its Content-Type says {request.content_type}.", code="bad_content_type"
         )
     if (request.content_length or 0) > proxy.limits.max_body_bytes:
         raise body_too_large(proxy.limits.max_body_bytes)
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
+        raise ApiError(415, "Send the body as it is, or as gzip or deflate.", code="bad_content_encoding")
+    client = request.remote or ""
+    if proxy.keys.digests:
+        client += hash_key(request.headers.get("Authorization", "")).hex()
     try:
-        async with asyncio.timeout(proxy.limits.seconds):
-            return await request.read()
+        async with asyncio.timeout(proxy.limits.read_seconds), proxy.bodies.hold(client):
+            raw = await request.read()
     except TimeoutError as error:
         raise ApiError(408, "The body did not come in time.", code="slow_body") from error
     except web.RequestPayloadError as error:
-        raise ApiError(
-            400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body"
-        ) from error
+        raise body_not_readable() from error
+    if encoding == "identity":
+        return raw
+    return await asyncio.to_thread(inflate, raw, encoding, proxy.limits.max_body_bytes)
+
+
+def inflate(raw: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Return a compressed body inflated; stop as soon as it is larger than ``max_bytes``."""
+    if encoding == "deflate":  # with a header as the standard says, or without as some send it
+        inflater = zlib.decompressobj(zlib.MAX_WBITS if raw[:1] and raw[0] & 0xF == 8 else -zlib.MAX_WBITS)
+    else:
+        inflater = zlib.decompressobj(zlib.MAX_WBITS + 16)
+    try:
+        body = inflater.decompress(raw, max_bytes + 1)
+    except zlib.error as error:
+        raise body_not_readable() from error
+    if len(body) > max_bytes:
+        raise body_too_large(max_bytes)
+    if not inflater.eof or inflater.unused_data:
+        raise body_not_readable()
+    return body
+
+
+def body_not_readable() -> ApiError:
+    """Return the error for a body that is not encoded as its headers say."""
+    return ApiError(400, "The body cannot be read: it is not encoded as its headers say.", code="bad_body")
 
 
 def body_too_large(max_bytes: int) -> ApiError:
@@ -235,13 +295,23 @@ DRAIN_POLL_SECONDS = 0.02
 class Server:
     """A proxy that listens on an address while the context lasts; port 0 takes a free one."""
 
-    def __init__(self, proxy: Proxy, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, proxy: Proxy, *, host: str = "127.0.0.1", port: int = 0, allow_hosts: Collection[str] = ()
+    ) -> None:
         self.proxy = proxy
         """The proxy that answers."""
+        names = frozenset(name.lower() for name in (host, *allow_hosts))
         self._host, self._port = host, port
-        # A handler is cancelled as soon as its client leaves: that ends the samples for it.
+        # A handler is cancelled as soon as its client leaves: that ends the samples for it. Bodies are inflated by us,
+        # behind the check of the key and outside the loop: aiohttp would do it before and inside.
         self._runner = web.AppRunner(
-            build_application(proxy), handler_cancellation=True, access_log=None, shutdown_timeout=0.1
+            # Where no key is demanded, a web page must not reach us under a name of its own.
+            build_application(proxy, names if is_loopback(host) and not proxy.keys.digests else None),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=0.1,
+            auto_decompress=False,
+            keepalive_timeout=proxy.limits.read_seconds,  # also for a head that does not come to its end
         )
         self._site: web.TCPSite | None = None
 

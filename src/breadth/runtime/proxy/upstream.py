@@ -68,6 +68,14 @@ class EventStream:
             ended = not chunk
             self.pending = self.events.finish() if ended else self.events.feed(chunk)
 
+    def take_buffered(self) -> list[bytes]:
+        """Return the data of events that have come and were not read: a client that left pays for them too."""
+        try:
+            events = self.events.feed(self.response.content.read_nowait())
+        except (aiohttp.ClientError, OSError, RuntimeError):
+            return []
+        return events[: events.index(DONE_DATA)] if DONE_DATA in events else events
+
 
 class UpstreamClient:
     """Passes requests on to one of several upstreams; shares their load and cooldowns with a sampler."""
@@ -110,7 +118,7 @@ class UpstreamClient:
                 yield stream
             done = True
         finally:
-            await close_or_reuse(stream.response, done)
+            await close_or_reuse(stream.response, done and stream.saw_done)
 
     async def close(self) -> None:
         """Close every connection."""

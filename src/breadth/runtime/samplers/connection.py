@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -163,8 +164,26 @@ async def pause_before_retry(
         await asyncio.sleep(seconds)
 
 
+def refuse_credentials(url: str) -> None:
+    """Refuse an address with a user name or password in it: it is printed, logged and written to files."""
+    authority = re.split(r"[/?#]", url.strip().partition("://")[2] or url.strip())[0]
+    port = authority.rpartition(":")[2]
+    if "@" in authority or ("@" in url and ":" in authority and not port.isdigit()):  # a password may have a slash
+        raise SettingsError(
+            f"The address {hide_credentials(url)} has a user name or a password in it.",
+            "Give the address without them, and the server's key in the environment.",
+        )
+
+
+def hide_credentials(url: str) -> str:
+    """Return an address for a message: whatever is before its last ``@`` is left out."""
+    scheme, mark, _ = url.partition("://")
+    return f"{scheme + mark if mark else ''}***@{url.rpartition('@')[2]}" if "@" in url else url
+
+
 def base_url(url: str) -> str:
     """Return an address as it is used: with a scheme, without a trailing slash, without ``/v1``."""
+    refuse_credentials(url)
     address = url.strip() if "://" in url else f"http://{url.strip()}"
     try:
         parts = urlsplit(address)
@@ -173,7 +192,8 @@ def base_url(url: str) -> str:
         usable = False
     if not usable:
         raise SettingsError(
-            f"{url!r} is not the address of a server.", "Write it like http://localhost:8000 or https://host/v1."
+            f"{hide_credentials(url)!r} is not the address of a server.",
+            "Write it like http://localhost:8000 or https://host/v1.",
         )
     return address.rstrip("/").removesuffix("/v1").rstrip("/")
 

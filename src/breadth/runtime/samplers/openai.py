@@ -23,7 +23,7 @@ from breadth.runtime.samplers.connection import (
     hang_up,
     pause_before_retry,
 )
-from breadth.runtime.samplers.server_errors import Backoff, quote
+from breadth.runtime.samplers.server_errors import Backoff, Redactor, quote
 from breadth.runtime.wire import EventParser
 
 DEFAULT_CHARACTERS_PER_TOKEN = 4.0
@@ -131,6 +131,7 @@ class OpenAISampler:
         """Token counts of prompts, learned on the way."""
         self._offers = dialect.offers if offers is None else offers
         self._model_tasks: dict[Endpoint, asyncio.Task[str]] = {}
+        self._redactor = Redactor(key)
         self._connection = Connection(key=key, first_seconds=first_seconds)
 
     @property
@@ -147,6 +148,8 @@ class OpenAISampler:
         try:
             async with limit:
                 return await self._retry(request, meter, limit.when())
+        except ServerError as error:
+            raise self._redactor.clean_error(error)  # noqa: B904 - the same error
         except TimeoutError as error:
             if not limit.expired():
                 raise
