@@ -65,9 +65,7 @@ def test_holds_ten_digits_up_to_a_million_degrees_of_freedom(df: float) -> None:
 
 
 @pytest.mark.parametrize("probability", [1e-6, 0.025, 0.5, 0.975, 1 - 1e-6])
-@pytest.mark.parametrize(
-    ("a", "b"), [(1, 1), (1, 40), (9, 1), (2.5, 0.7), (7, 3), (300, 700), (99_999, 2), (5e4, 5e4)]
-)
+@pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 40), (9, 1), (2.5, 0.7), (7, 3), (300, 700), (99_999, 2), (5e4, 5e4)])
 def test_beta_quantiles_are_those_of_scipy(a: float, b: float, probability: float) -> None:
     # Of the logarithm of the gamma function some 1e6 in size a float keeps ten digits, so the chance has about ten too.
     assert beta_quantile(a, b, probability) == pytest.approx(special.betaincinv(a, b, probability), rel=1e-8)
