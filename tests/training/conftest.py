@@ -18,7 +18,7 @@ class Meeting:
 
     def __init__(self, size: int) -> None:
         self.size, self.place = size, threading.local()
-        self.barrier, self.slots = threading.Barrier(size, timeout=20), [None] * size
+        self.barrier, self.slots = threading.Barrier(size, timeout=120), [None] * size
 
     def exchanged(self, thing: Any) -> list[Any]:
         self.slots[self.place.rank] = thing

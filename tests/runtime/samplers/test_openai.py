@@ -589,7 +589,7 @@ def test_a_server_that_never_stops_writing_is_cut_off_and_noted() -> None:
         candidate = await sampler.sample(SampleRequest(CHAT, Sampling(max_tokens=2)), Meter())
         assert candidate.finish == "length"
         assert candidate.message["cap_ignored"]["tokens"] > 1024
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(120):
             while server.open_requests:
                 await asyncio.sleep(0.005)
         assert server.requests[0].events < 100_000
