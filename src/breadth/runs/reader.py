@@ -5,10 +5,12 @@ A log may hold several runs, one after the other: they are split where the steps
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +19,21 @@ import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, suggestion
-from breadth.runs.jsonl import read_json_rows
+from breadth.runs.jsonl import BATCH_BYTES, measure_groups, parquet_errors, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.paths import is_remote, locate
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
     REQUIRED_COLUMNS,
+    REWARD_PREFIX,
+    ROLLOUT_COLUMN_NAMES,
     ROLLOUT_COLUMNS,
     ColumnSpec,
     Header,
     MetricPoint,
     Remark,
     column_type,
+    problem_schema,
     read_header,
 )
 from breadth.runs.writer import METRICS_FILE, PROBLEMS_FILE, ROLLOUT_FILE_NAME, ROLLOUTS_FOLDER
@@ -41,6 +46,27 @@ else:
     pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 
+MEMORY_LIMIT = "384MiB"
+"""Memory of DuckDB, which holds its work and a narrow copy of many files."""
+MAX_SCRATCH = "8GiB"
+"""Disk that DuckDB may use for work that does not fit."""
+MAX_RESULT_BYTES = 128 << 20
+"""Bytes of a query's result; as Python objects it takes up to five times as much."""
+RESULT_BATCH_ROWS = 1024
+"""Rows of a result that are fetched at a time."""
+NARROWER_QUERY = "Ask for fewer columns or steps at a time."
+MIN_FILES_HELD = 64
+"""Files from which on opening them again for each query takes longer than reading their narrow columns once."""
+MAX_ROWS_HELD = 4_000_000
+"""Rollouts whose narrow columns are kept, about 100 bytes each."""
+MAX_VIEW_PARTS = 8
+"""Different sets of columns that are read each by itself."""
+WIDE_COLUMNS = frozenset(
+    column.name
+    for column in ROLLOUT_COLUMNS
+    if column.type.startswith("list<") or column.name in ("completion", "extra")
+)
+"""Columns of long texts and lists."""
 MIN_RUN_ROWS = 8
 """Steps that make a run, as many as a trend needs; a shorter one is a false start, which the next run replaces."""
 
@@ -138,6 +164,8 @@ class Run:
     """Files and rows that could not be used, each with what to do."""
     earlier: tuple[tuple[MetricPoint, ...], ...] = ()
     """Metric rows of the runs before this one in the same log."""
+    tables: tuple[TableFile, ...] = field(default=(), repr=False)
+    """What is known of the Parquet files: those of rollouts, and that of the problems."""
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
@@ -148,9 +176,20 @@ class Run:
         points, bad_rows = read_points(path / METRICS_FILE)
         if not header.files:
             header, points = translate_points(header, points)
-        files, columns, bad_files = find_rollout_files(path / ROLLOUTS_FOLDER)
+        candidates, stopped = newest_attempts(path / ROLLOUTS_FOLDER, points)
+        files, bad_files = check_files(candidates, check_rollout_file)
+        problems, bad_problems = check_files([path / PROBLEMS_FILE], check_problem_file)
         *earlier, last = split_concatenated_runs(points)
-        return cls(path, header, last, tuple(files), frozenset(columns), tuple(bad_rows + bad_files), tuple(earlier))
+        return cls(
+            path,
+            header,
+            last,
+            tuple(file.path for file in files),
+            frozenset(name for file in files for name in file.columns),
+            (*bad_rows, *stopped, *bad_files, *bad_problems),
+            tuple(earlier),
+            (*files, *problems),
+        )
 
     @classmethod
     def from_points(cls, source: Path, header: Header, points: Sequence[MetricPoint]) -> Run:
@@ -198,7 +237,7 @@ class Run:
     @property
     def has_problems(self) -> bool:
         """Whether the problems' texts are there."""
-        return (self.folder / PROBLEMS_FILE).is_file()
+        return any(table.path.name == PROBLEMS_FILE for table in self.tables)
 
     def query(self, sql: str, *parameters: Any) -> pa.Table:
         """Run SQL over the views ``rollouts``, ``problems`` and ``metrics``; only the columns named are read from disk.
@@ -208,28 +247,81 @@ class Run:
         import duckdb
 
         try:
-            return self.database.sql(sql, params=list(parameters)).to_arrow_table()
+            return self._fetch(sql, parameters)
         except duckdb.CatalogException as error:
             raise BrokenFileError(self.folder, f"cannot answer this query: {error}", self._what_is_there()) from error
+        except duckdb.OutOfMemoryException as error:
+            raise BrokenFileError(
+                self.folder, f"needs more than {MEMORY_LIMIT} of memory for this query.", NARROWER_QUERY
+            ) from error
         except duckdb.Error as error:
             raise BrokenFileError(
                 self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names."
             ) from error
+
+    def _fetch(self, sql: str, parameters: Sequence[Any]) -> pa.Table:
+        """Fetch a result batch by batch, as long as it stays small enough for memory."""
+        path = "narrow,main" if self._has_narrow_table and is_narrow(sql) else "main"
+        self.database.execute(f"SET search_path = '{path}'")
+        longest = max((table.longest for table in self.tables), default=0)
+        rows = int(min(RESULT_BATCH_ROWS, max(1, BATCH_BYTES / max(longest, 1))))
+        reader = self.database.sql(sql, params=list(parameters)).to_arrow_reader(rows)
+        batches, size = [], 0
+        for batch in reader:
+            batches.append(batch)
+            size += batch.nbytes
+            if size > MAX_RESULT_BYTES:
+                raise BrokenFileError(
+                    self.folder, f"answers this query with more than {MAX_RESULT_BYTES >> 20} MB.", NARROWER_QUERY
+                )
+        return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view for each kind of row that is there; it never reaches for the network."""
         import duckdb
 
-        connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+        scratch = Path(tempfile.gettempdir(), f"breadth-{os.getpid()}-{id(self)}.tmp")
+        connection = duckdb.connect(
+            config={
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "memory_limit": MEMORY_LIMIT,
+                "temp_directory": str(scratch),
+                "max_temp_directory_size": MAX_SCRATCH,
+            }
+        )
+        connection.execute("SET parquet_metadata_cache = true")
         if is_remote(self.folder):
             connection.register_filesystem(self.folder.fs)  # type: ignore[attr-defined]  # fsspec's paths carry their file system
-        if self.rollout_files:
-            create_view(connection, "rollouts", self.rollout_files, ROLLOUT_COLUMNS)
+        known = set(self.rollout_files)
+        rollouts = [table for table in self.tables if table.path in known]
+        if rollouts:
+            create_view(connection, "rollouts", rollouts, ROLLOUT_COLUMNS)
         if self.has_problems:
-            create_view(connection, "problems", (self.folder / PROBLEMS_FILE,), PROBLEM_COLUMNS)
+            create_view(connection, "problems", self.tables[-1:], PROBLEM_COLUMNS)
         connection.register("metrics", self._metric_table())
         return connection
+
+    @cached_property
+    def _has_narrow_table(self) -> bool:
+        """Whether the columns without long texts and lists were read into memory: many files take long to open again.
+
+        They are read once; where they do not fit, every query reads its files.
+        """
+        import duckdb
+
+        rows = sum(table.rows for table in self.tables)
+        if len(self.rollout_files) < MIN_FILES_HELD or rows > MAX_ROWS_HELD:
+            return False
+        names = [*(name for name in ROLLOUT_COLUMN_NAMES if name not in WIDE_COLUMNS), *reward_columns(self.columns)]
+        columns = ", ".join(map(quote_name, names))
+        try:
+            self.database.execute("CREATE SCHEMA narrow")
+            self.database.execute(f"CREATE TABLE narrow.rollouts AS SELECT {columns} FROM main.rollouts")  # noqa: S608 - names are quoted
+        except duckdb.Error:
+            return False
+        return True
 
     def _metric_table(self) -> pa.Table:
         rows = [
@@ -260,7 +352,7 @@ def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
         for number, row in rows:
             try:
                 points.append(MetricPoint.from_row(row))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 remarks.append(Remark(f"not a metric row ({error!r}), left out.", str(path), number, "Delete the row."))
     return points, remarks
 
@@ -276,53 +368,100 @@ def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header,
     return replace(header, names={**used, **header.names}), renamed
 
 
-def find_rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
-    """List the readable rollout files of the newest attempts, their columns, and remarks on the others."""
-    newest: dict[tuple[str, ...], int] = {}
-    candidates: list[tuple[tuple[str, ...], int, Path]] = []
+def newest_attempts(folder: Path, points: Iterable[MetricPoint]) -> tuple[list[Path], list[Remark]]:
+    """List the rollout files that count: those of each step's newest whole attempt; with remarks on attempts cut short.
+
+    An attempt has a step whole when it went on to a later one, or has as many files of it as the attempt before.
+    """
+    attempts: dict[tuple[str, ...], dict[int, list[Path]]] = {}
+    last_step: dict[tuple[int, int], int] = {}
+    for point in points:
+        place = (point.rank, point.attempt)
+        last_step[place] = max(point.step, last_step.get(place, point.step))
     for path in sorted(folder.glob("*.parquet")):
         found = ROLLOUT_FILE_NAME.fullmatch(path.name)
-        key = found.groups()[:3] if found else (path.name,)
-        attempt = int(found[4]) if found else 0
-        newest[key] = max(attempt, newest.get(key, 0))
-        candidates.append((key, attempt, path))
+        key, attempt = (found.groups()[:3], int(found[4])) if found else ((path.name,), 0)
+        attempts.setdefault(key, {}).setdefault(attempt, []).append(path)
+        if found:
+            place = (int(found[3]), attempt)
+            last_step[place] = max(int(found[2]), last_step.get(place, 0))
     files: list[Path] = []
-    columns: set[str] = set()
     remarks: list[Remark] = []
-    for key, attempt, path in candidates:
-        if attempt < newest[key]:
-            continue
+    for key, found_by_attempt in attempts.items():
+        chosen: list[Path] = []
+        for attempt, paths in sorted(found_by_attempt.items()):
+            if len(paths) >= len(chosen) or last_step[int(key[2]), attempt] > int(key[1]):
+                chosen = paths
+            else:
+                problem = (
+                    "its attempt was stopped inside this step, or is still in it; the rows of the one before count."
+                )
+                remarks.append(Remark(problem, str(paths[0])))
+        files += chosen
+    return files, remarks
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A readable Parquet file of a run."""
+
+    path: Path
+    """The file."""
+    columns: frozenset[str]
+    """Its columns."""
+    rows: int
+    """Its rows."""
+    longest: float
+    """Bytes of its longest text at most, where a few bytes on disk stand for it."""
+
+
+def check_files(paths: Iterable[Path], check: Callable[[Path], TableFile]) -> tuple[list[TableFile], list[Remark]]:
+    """Return the readable ones of the files that exist, and remarks on the others."""
+    files: list[TableFile] = []
+    remarks: list[Remark] = []
+    for path in paths:
         try:
-            columns |= check_rollout_file(path)
-            files.append(path)
+            if path.exists():
+                files.append(check(path))
         except FileError as error:
             remarks.append(Remark.from_error(error))
-    return files, columns, remarks
+    return files, remarks
 
 
-def check_rollout_file(path: Path) -> set[str]:
-    """Return a rollout file's columns; raise when it is damaged or not one of ours."""
-    try:
+def check_rollout_file(path: Path) -> TableFile:
+    """Return what is known of a rollout file; raise when it is damaged or not one of ours."""
+    return check_table_file(path, REQUIRED_COLUMNS, column_type)
+
+
+def check_problem_file(path: Path) -> TableFile:
+    """Return what is known of the file of problems; raise when it is damaged or not one of ours."""
+    schema = problem_schema()
+    return check_table_file(path, ("problem",), lambda name: schema.field(name).type if name in schema.names else None)
+
+
+def check_table_file(path: Path, required: Sequence[str], type_of: Callable[[str], pa.DataType | None]) -> TableFile:
+    """Return what is known of a Parquet file; raise when it is damaged, foreign or unfolds to too much."""
+    require_regular_file(path)
+    remedy = "Delete the file, or restore it; the other steps are unaffected."
+    with parquet_errors(path, remedy):
         with path.open("rb") as file:
-            schema = pq.read_schema(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BrokenFileError(
-            path,
-            f"is not readable Parquet ({error}).",
-            "Delete the file, or restore it; the other steps are unaffected.",
-        ) from error
-    for name in REQUIRED_COLUMNS:
-        if name not in schema.names:
+            metadata = pq.read_metadata(file)
+        schema = metadata.schema.to_arrow_schema()
+        names = schema.names
+        sizes = measure_groups(path, metadata)
+    for name in required:
+        if name not in names:
             raise BrokenFileError(
                 path, f"is foreign: it has no column {name!r}.", "Import it with: breadth import FILE --to RUN"
             )
     for stored in schema:
-        wanted = column_type(stored.name)
+        wanted = type_of(stored.name)
         if wanted is not None and not is_same_type(wanted, stored.type):
             raise BrokenFileError(
                 path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again."
             )
-    return set(schema.names)
+    longest = max((size.longest for size in sizes), default=0)
+    return TableFile(path, frozenset(names), metadata.num_rows, longest)
 
 
 def is_same_type(wanted: pa.DataType, got: pa.DataType) -> bool:
@@ -333,13 +472,46 @@ def is_same_type(wanted: pa.DataType, got: pa.DataType) -> bool:
 
 
 def create_view(
-    connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, ...], columns: Sequence[ColumnSpec]
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[TableFile], columns: Sequence[ColumnSpec]
 ) -> None:
-    """Make a view in which every column of the schema can be asked for; what no file has is null."""
-    relation = connection.read_parquet([escape_glob(path) for path in files], union_by_name=True)
-    absent = [column for column in columns if column.name not in relation.columns]
-    nulls = "".join(f', CAST(NULL AS {sql_type(column.type)}) AS "{column.name}"' for column in absent)
-    relation.project(f"*{nulls}").create_view(name)
+    """Make a view in which every column of the schema can be asked for; what no file has is null.
+
+    Files with the same columns are read together: DuckDB then opens each once, and not a second time to compare them.
+    """
+    types = {column.name: sql_type(column.type) for column in columns}
+    types |= dict.fromkeys(reward_columns({name for file in files for name in file.columns}), "DOUBLE")
+    alike: dict[frozenset[str], list[str]] = {}
+    for file in files:
+        alike.setdefault(file.columns.intersection(types), []).append(escape_glob(file.path))
+    is_mixed = len(alike) > MAX_VIEW_PARTS
+    if is_mixed:
+        every = [path for paths in alike.values() for path in paths]
+        alike = {frozenset(name for names in alike for name in names): every}
+    parts = []
+    for names, paths in alike.items():
+        read = (
+            quote_name(name) if name in names else f"CAST(NULL AS {kind}) AS {quote_name(name)}"
+            for name, kind in types.items()
+        )
+        parts.append(connection.read_parquet(paths, union_by_name=is_mixed).project(", ".join(read)))
+    reduce(lambda left, right: left.union(right), parts).create_view(name)
+
+
+def reward_columns(names: Iterable[str]) -> list[str]:
+    """Return the columns of reward components, in order."""
+    return sorted(name for name in names if name.startswith(REWARD_PREFIX))
+
+
+def quote_name(name: str) -> str:
+    """Return a column's name as SQL."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def is_narrow(sql: str) -> bool:
+    """Say whether a query names no column of long texts or lists; where it cannot be told, it may."""
+    words = set(re.findall(r"\w+", sql.lower()))
+    return words.isdisjoint(WIDE_COLUMNS) and "*" not in re.sub(r"count\(\s*\*\s*\)", "", sql, flags=re.IGNORECASE)
 
 
 def sql_type(kind: str) -> str:
