@@ -248,7 +248,7 @@ def not_an_object(path: Path, row: int, line: bytes) -> Remark:
     )
 
 
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 4 << 20
 """Decoded bytes of a batch of Parquet rows, about: as Python objects they take up to ten times as much."""
 PARQUET_BATCH_ROWS = 8192
 """Rows of a batch of Parquet rows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from pathlib import Path
@@ -26,9 +26,7 @@ from breadth.runs.schema import (
     PROBLEM_COLUMNS,
     REQUIRED_COLUMNS,
     REWARD_PREFIX,
-    ROLLOUT_COLUMN_NAMES,
     ROLLOUT_COLUMNS,
-    ColumnSpec,
     Header,
     MetricPoint,
     Remark,
@@ -59,6 +57,8 @@ MIN_FILES_HELD = 64
 """Files from which on opening them again for each query takes longer than reading their narrow columns once."""
 MAX_ROWS_HELD = 4_000_000
 """Rollouts whose narrow columns are kept, about 100 bytes each."""
+FILES_PER_READ = 512
+"""Files that are read together: DuckDB keeps some 25 KB for each until it is done."""
 MAX_VIEW_PARTS = 8
 """Different sets of columns that are read each by itself."""
 WIDE_COLUMNS = frozenset(
@@ -239,15 +239,16 @@ class Run:
         """Whether the problems' texts are there."""
         return any(table.path.name == PROBLEMS_FILE for table in self.tables)
 
-    def query(self, sql: str, *parameters: Any) -> pa.Table:
+    def query(self, sql: str, *parameters: Any, steps: tuple[int, int] | None = None) -> pa.Table:
         """Run SQL over the views ``rollouts``, ``problems`` and ``metrics``; only the columns named are read from disk.
 
-        Every column of the schema can be named; one that the trainer did not write is null.
+        Every column of the schema can be named; one that the trainer did not write is null. A query whose own condition
+        selects the rollouts of some steps may name the first and last in ``steps``, so that other files stay closed.
         """
         import duckdb
 
         try:
-            return self._fetch(sql, parameters)
+            return self._fetch(sql, parameters, steps)
         except duckdb.CatalogException as error:
             raise BrokenFileError(self.folder, f"cannot answer this query: {error}", self._what_is_there()) from error
         except duckdb.OutOfMemoryException as error:
@@ -259,10 +260,9 @@ class Run:
                 self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names."
             ) from error
 
-    def _fetch(self, sql: str, parameters: Sequence[Any]) -> pa.Table:
+    def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> pa.Table:
         """Fetch a result batch by batch, as long as it stays small enough for memory."""
-        path = "narrow,main" if self._has_narrow_table and is_narrow(sql) else "main"
-        self.database.execute(f"SET search_path = '{path}'")
+        self.database.execute(f"SET search_path = '{self._select_files(sql, steps)}'")
         longest = max((table.longest for table in self.tables), default=0)
         rows = int(min(RESULT_BATCH_ROWS, max(1, BATCH_BYTES / max(longest, 1))))
         reader = self.database.sql(sql, params=list(parameters)).to_arrow_reader(rows)
@@ -291,37 +291,63 @@ class Run:
                 "max_temp_directory_size": MAX_SCRATCH,
             }
         )
-        connection.execute("SET parquet_metadata_cache = true")
         if is_remote(self.folder):
             connection.register_filesystem(self.folder.fs)  # type: ignore[attr-defined]  # fsspec's paths carry their file system
-        known = set(self.rollout_files)
-        rollouts = [table for table in self.tables if table.path in known]
-        if rollouts:
-            create_view(connection, "rollouts", rollouts, ROLLOUT_COLUMNS)
+        if self.rollout_files:
+            create_view(connection, "rollouts", self._rollout_tables, self._rollout_types)
         if self.has_problems:
-            create_view(connection, "problems", self.tables[-1:], PROBLEM_COLUMNS)
+            types = {column.name: sql_type(column.type) for column in PROBLEM_COLUMNS}
+            create_view(connection, "problems", self.tables[-1:], types)
         connection.register("metrics", self._metric_table())
+        connection.execute("CREATE SCHEMA narrow")
         return connection
+
+    @property
+    def _rollout_tables(self) -> list[TableFile]:
+        known = set(self.rollout_files)
+        return [table for table in self.tables if table.path in known]
+
+    @property
+    def _rollout_types(self) -> dict[str, str]:
+        """Columns of the view of rollouts, each with DuckDB's type."""
+        types = {column.name: sql_type(column.type) for column in ROLLOUT_COLUMNS}
+        return types | dict.fromkeys(sorted(name for name in self.columns if name.startswith(REWARD_PREFIX)), "DOUBLE")
 
     @cached_property
     def _has_narrow_table(self) -> bool:
         """Whether the columns without long texts and lists were read into memory: many files take long to open again.
 
-        They are read once; where they do not fit, every query reads its files.
+        They are read once, some files at a time; where they do not fit, every query reads its files.
         """
         import duckdb
 
-        rows = sum(table.rows for table in self.tables)
-        if len(self.rollout_files) < MIN_FILES_HELD or rows > MAX_ROWS_HELD:
+        tables = self._rollout_tables
+        if len(tables) < MIN_FILES_HELD or sum(table.rows for table in tables) > MAX_ROWS_HELD:
             return False
-        names = [*(name for name in ROLLOUT_COLUMN_NAMES if name not in WIDE_COLUMNS), *reward_columns(self.columns)]
-        columns = ", ".join(map(quote_name, names))
+        types = {name: kind for name, kind in self._rollout_types.items() if name not in WIDE_COLUMNS}
+        columns = ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
         try:
-            self.database.execute("CREATE SCHEMA narrow")
-            self.database.execute(f"CREATE TABLE narrow.rollouts AS SELECT {columns} FROM main.rollouts")  # noqa: S608 - names are quoted
+            self.database.execute(f"CREATE TABLE narrow.rollouts ({columns})")
+            for first in range(0, len(tables), FILES_PER_READ):
+                create_view(self.database, "some_files", tables[first : first + FILES_PER_READ], types)
+                self.database.execute("INSERT INTO narrow.rollouts SELECT * FROM some_files")
         except duckdb.Error:
             return False
         return True
+
+    def _select_files(self, sql: str, steps: tuple[int, int] | None) -> str:
+        """Prepare the files that a query reads; return the schemas in which it looks for its tables, in order."""
+        if not self._has_narrow_table:
+            return "main"
+        if is_narrow(sql):
+            return "narrow,main"
+        if steps is None:
+            return "main"
+        tables = [table for table in self._rollout_tables if table.first <= steps[1] and steps[0] <= table.last]
+        self.database.execute("CREATE SCHEMA IF NOT EXISTS selected")
+        self.database.execute("SET search_path = 'selected'")
+        create_view(self.database, "rollouts", tables or self._rollout_tables[:1], self._rollout_types)
+        return "selected,main"
 
     def _metric_table(self) -> pa.Table:
         rows = [
@@ -413,6 +439,10 @@ class TableFile:
     """Its rows."""
     longest: float
     """Bytes of its longest text at most, where a few bytes on disk stand for it."""
+    first: int = -(1 << 63)
+    """Its first step, where the file says."""
+    last: int = (1 << 63) - 1
+    """Its last step, where the file says."""
 
 
 def check_files(paths: Iterable[Path], check: Callable[[Path], TableFile]) -> tuple[list[TableFile], list[Remark]]:
@@ -430,7 +460,7 @@ def check_files(paths: Iterable[Path], check: Callable[[Path], TableFile]) -> tu
 
 def check_rollout_file(path: Path) -> TableFile:
     """Return what is known of a rollout file; raise when it is damaged or not one of ours."""
-    return check_table_file(path, REQUIRED_COLUMNS, column_type)
+    return check_table_file(path, REQUIRED_COLUMNS, column_type, "step")
 
 
 def check_problem_file(path: Path) -> TableFile:
@@ -439,7 +469,9 @@ def check_problem_file(path: Path) -> TableFile:
     return check_table_file(path, ("problem",), lambda name: schema.field(name).type if name in schema.names else None)
 
 
-def check_table_file(path: Path, required: Sequence[str], type_of: Callable[[str], pa.DataType | None]) -> TableFile:
+def check_table_file(
+    path: Path, required: Sequence[str], type_of: Callable[[str], pa.DataType | None], step: str | None = None
+) -> TableFile:
     """Return what is known of a Parquet file; raise when it is damaged, foreign or unfolds to too much."""
     require_regular_file(path)
     remedy = "Delete the file, or restore it; the other steps are unaffected."
@@ -461,7 +493,20 @@ def check_table_file(path: Path, required: Sequence[str], type_of: Callable[[str
                 path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again."
             )
     longest = max((size.longest for size in sizes), default=0)
-    return TableFile(path, frozenset(names), metadata.num_rows, longest)
+    return TableFile(path, frozenset(names), metadata.num_rows, longest, *step_range(metadata, step))
+
+
+def step_range(metadata: pq.FileMetaData, step: str | None) -> tuple[int, ...]:
+    """Return the first and last step of a file by its footer; nothing where the footer does not say."""
+    found: list[int] = []
+    for place in range(metadata.num_row_groups if step else 0):
+        group = metadata.row_group(place)
+        columns = map(group.column, range(group.num_columns))
+        statistics = next(column for column in columns if column.path_in_schema == step).statistics
+        if statistics is None or not statistics.has_min_max or statistics.null_count:
+            return ()
+        found += (statistics.min, statistics.max)
+    return (min(found), max(found)) if found else ()
 
 
 def is_same_type(wanted: pa.DataType, got: pa.DataType) -> bool:
@@ -472,14 +517,12 @@ def is_same_type(wanted: pa.DataType, got: pa.DataType) -> bool:
 
 
 def create_view(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[TableFile], columns: Sequence[ColumnSpec]
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[TableFile], types: Mapping[str, str]
 ) -> None:
-    """Make a view in which every column of the schema can be asked for; what no file has is null.
+    """Make a view in which every column of ``types`` can be asked for; what no file has is null.
 
     Files with the same columns are read together: DuckDB then opens each once, and not a second time to compare them.
     """
-    types = {column.name: sql_type(column.type) for column in columns}
-    types |= dict.fromkeys(reward_columns({name for file in files for name in file.columns}), "DOUBLE")
     alike: dict[frozenset[str], list[str]] = {}
     for file in files:
         alike.setdefault(file.columns.intersection(types), []).append(escape_glob(file.path))
@@ -494,12 +537,7 @@ def create_view(
             for name, kind in types.items()
         )
         parts.append(connection.read_parquet(paths, union_by_name=is_mixed).project(", ".join(read)))
-    reduce(lambda left, right: left.union(right), parts).create_view(name)
-
-
-def reward_columns(names: Iterable[str]) -> list[str]:
-    """Return the columns of reward components, in order."""
-    return sorted(name for name in names if name.startswith(REWARD_PREFIX))
+    reduce(lambda left, right: left.union(right), parts).create_view(name, replace=True)
 
 
 def quote_name(name: str) -> str:
