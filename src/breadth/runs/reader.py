@@ -481,6 +481,7 @@ def check_table_file(
         schema = metadata.schema.to_arrow_schema()
         names = schema.names
         sizes = measure_groups(path, metadata)
+        steps = step_range(metadata, step)
     for name in required:
         if name not in names:
             raise BrokenFileError(
@@ -493,7 +494,7 @@ def check_table_file(
                 path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again."
             )
     longest = max((size.longest for size in sizes), default=0)
-    return TableFile(path, frozenset(names), metadata.num_rows, longest, *step_range(metadata, step))
+    return TableFile(path, frozenset(names), metadata.num_rows, longest, *steps)
 
 
 def step_range(metadata: pq.FileMetaData, step: str | None) -> tuple[int, ...]:
