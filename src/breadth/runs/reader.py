@@ -474,14 +474,13 @@ def check_table_file(
 ) -> TableFile:
     """Return what is known of a Parquet file; raise when it is damaged, foreign or unfolds to too much."""
     require_regular_file(path)
-    remedy = "Delete the file, or restore it; the other steps are unaffected."
-    with parquet_errors(path, remedy):
+    with parquet_errors(path, "Delete the file, or restore it; the other steps are unaffected."):
         with path.open("rb") as file:
             metadata = pq.read_metadata(file)
         schema = metadata.schema.to_arrow_schema()
-        names = schema.names
         sizes = measure_groups(path, metadata)
         steps = step_range(metadata, step)
+        names = frozenset(schema.names)
     for name in required:
         if name not in names:
             raise BrokenFileError(
@@ -493,8 +492,7 @@ def check_table_file(
             raise BrokenFileError(
                 path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again."
             )
-    longest = max((size.longest for size in sizes), default=0)
-    return TableFile(path, frozenset(names), metadata.num_rows, longest, *steps)
+    return TableFile(path, names, metadata.num_rows, max((size.longest for size in sizes), default=0), *steps)
 
 
 def step_range(metadata: pq.FileMetaData, step: str | None) -> tuple[int, ...]:
@@ -503,7 +501,8 @@ def step_range(metadata: pq.FileMetaData, step: str | None) -> tuple[int, ...]:
     for place in range(metadata.num_row_groups if step else 0):
         group = metadata.row_group(place)
         columns = map(group.column, range(group.num_columns))
-        statistics = next(column for column in columns if column.path_in_schema == step).statistics
+        column = next((column for column in columns if column.path_in_schema == step), None)
+        statistics = column.statistics if column is not None else None
         if statistics is None or not statistics.has_min_max or statistics.null_count:
             return ()
         found += (statistics.min, statistics.max)
@@ -548,7 +547,7 @@ def quote_name(name: str) -> str:
 
 
 def is_narrow(sql: str) -> bool:
-    """Say whether a query names no column of long texts or lists; where it cannot be told, it may."""
+    """Say whether a query names no column of long texts or lists; where that is not clear, it may."""
     words = set(re.findall(r"\w+", sql.lower()))
     return words.isdisjoint(WIDE_COLUMNS) and "*" not in re.sub(r"count\(\s*\*\s*\)", "", sql, flags=re.IGNORECASE)
 
