@@ -109,6 +109,8 @@ def mutate_run(folder: Path, rng: random.Random) -> str:
         path = folder / METRICS_FILE
     mutation = mutate_row if by_row and rng.random() < 0.7 else mutate_bytes
     path.write_bytes(mutation(path.read_bytes(), rng))
+    if path.suffix != ".parquet" and rng.random() < 0.9:
+        shutil.rmtree(folder / "rollouts")  # most of the time goes into queries of rollouts
     return f"{path.name} by {mutation.__name__}"
 
 
