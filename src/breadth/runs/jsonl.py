@@ -17,6 +17,7 @@ import orjson
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
+from breadth.runs.paths import is_remote
 from breadth.runs.schema import Remark
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def read_parquet_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
 
 def open_parquet(path: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
     """Open a Parquet file, local or remote, to be read page by page."""
-    source = path if isinstance(path, Path) else path.open("rb")
+    source = path.open("rb") if is_remote(path) else path
     return pq.ParquetFile(source, read_dictionary=read_dictionary, pre_buffer=False)
 
 

@@ -157,7 +157,7 @@ class Run:
     points: tuple[MetricPoint, ...]
     """Every readable metric row, in file order; of the last run where a log holds several."""
     rollout_files: tuple[Path, ...]
-    """Readable rollout files, the newest attempt of each step and rank only."""
+    """Readable rollout files, of each step and rank the newest attempt that has it whole."""
     columns: frozenset[str]
     """Columns that at least one rollout file has."""
     broken: tuple[Remark, ...]

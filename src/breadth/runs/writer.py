@@ -56,7 +56,7 @@ class RunWriter:
 
     Metrics are single appended lines under a file lock; rollouts are one Parquet file a step, written under a temporary
     name and renamed. A writer that opens an existing folder (a resumed run) starts a new attempt: nothing is
-    overwritten, and readers take the newest attempt of each step.
+    overwritten, and readers take the newest attempt that has a step whole.
     """
 
     def __init__(self, folder: Path, header: Header | None = None, *, rank: int = 0, flush: bool = True) -> None:
