@@ -24,7 +24,6 @@ from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE
 
-
 ARM_QUERY = """SELECT problem, answer, correct, tokens, truncated, completion, extra FROM rollouts
                WHERE split = 'eval' AND step = ? ORDER BY problem, sample"""
 # One arm's samples.
