@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import WriteError
-from breadth.base.system import atomic_file, atomic_folder, available_cores
+from breadth.base.system import atomic_file, atomic_folder, available_cores, process_exists, rename_exclusively
 
 
 def test_a_finished_write_replaces_the_old_file(tmp_path: Path) -> None:
@@ -76,3 +76,28 @@ def test_what_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     assert available_cores() == 6
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert available_cores() == 1
+
+
+def test_a_name_that_is_taken_is_never_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "new", tmp_path / "old"
+    for has_links in (True, False):
+        source.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+        source.write_text("new")
+        target.write_text("old")
+        if not has_links:
+
+            def refuse(*_: object) -> None:
+                raise OSError(errno.EPERM, "no hard links here")
+
+            monkeypatch.setattr(os, "link", refuse)
+        assert not rename_exclusively(source, target)
+        assert target.read_text() == "old"
+        target.unlink()
+        assert rename_exclusively(source, target)
+        assert target.read_text() == "new"
+
+
+def test_a_process_is_there_or_not() -> None:
+    assert process_exists(os.getpid())
+    assert not process_exists(2**22 + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from breadth.base.errors import BrokenFileError, NotARunError
-from breadth.runs.reader import MIN_RUN_ROWS, Run, collect_series, split_concatenated_runs
+from breadth.runs import reader
+from breadth.runs.reader import MIN_RUN_ROWS, Run, collect_series, is_narrow, split_concatenated_runs
 from breadth.runs.schema import Header, MetricPoint
 from breadth.runs.writer import RunWriter
 
@@ -255,3 +257,102 @@ def test_a_metric_that_was_renamed_is_read_under_its_new_name(tmp_path: Path) ->
     live = RunWriter(tmp_path / "live")
     live.metrics(1, {"starved_groups": 0.75})
     assert Run.open(tmp_path / "live").series("zero_variance_groups").values.tolist() == [0.75]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ('{"step": 1e400, "values": {}}', "infinity"),
+        ('{"step": 9223372036854775808, "values": {}}', "64 bits"),
+        ('{"step": 3, "rank": 2147483648, "values": {}}', "32 bits"),
+        ('{"step": 3, "values": {"\\ud800": 1}}', "surrogates"),
+        ('{"step": 3, "split": "\\udfff", "values": {}}', "surrogates"),
+    ],
+)
+def test_a_bad_metric_row_is_a_remark_and_the_rest_opens(folder: Path, row: str, says: str) -> None:
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(row + "\n")
+    run = Run.open(folder)
+    assert [(remark.row, says in remark.problem) for remark in run.broken] == [(3, True)]
+    assert run.query("SELECT count(*) n FROM metrics")["n"].to_pylist() == [2]
+    assert run.series("entropy").values.tolist() == [1.0, 0.5]
+
+
+def test_an_attempt_stopped_inside_a_step_does_not_hide_the_whole_step(tmp_path: Path) -> None:
+    rows = {"problem": ["a", "b"]}
+    first = RunWriter(tmp_path)
+    for _ in range(2):
+        first.rollouts(rows, 5)
+    resumed = RunWriter(tmp_path)
+    resumed.rollouts(rows, 5)
+    run = Run.open(tmp_path)
+    assert run.query("SELECT count(*) n FROM rollouts")["n"].to_pylist() == [4]
+    assert ["stopped inside this step" in remark.problem for remark in run.broken] == [True]
+    resumed.metrics(6, {"entropy": 0.5})  # it went on: what it has of step 5 is all there is
+    run = Run.open(tmp_path)
+    assert [path.name for path in run.rollout_files] == ["train-00000005-r0-a1-p0.parquet"]
+    assert not run.broken
+
+
+def test_as_many_files_of_a_newer_attempt_replace_a_step(tmp_path: Path) -> None:
+    for attempt in range(2):
+        writer = RunWriter(tmp_path)
+        for _ in range(2):
+            writer.rollouts({"problem": [f"of {attempt}"]}, 5)
+    assert Run.open(tmp_path).query("SELECT DISTINCT problem FROM rollouts")["problem"].to_pylist() == ["of 1"]
+
+
+@pytest.mark.parametrize("name", ["rollouts/train-00000009-r0-a0-p0.parquet", "problems.parquet"])
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_a_pipe_or_device_in_a_run_is_named_and_not_opened(folder: Path, name: str, is_pipe: bool) -> None:
+    os.mkfifo(folder / name) if is_pipe else (folder / name).symlink_to("/dev/zero")
+    run = Run.open(folder)
+    assert ["a pipe or a device" in remark.problem for remark in run.broken] == [True]
+    assert len(run.rollout_files) == 2
+
+
+def test_metrics_that_are_a_pipe_are_refused(folder: Path) -> None:
+    (folder / "metrics.jsonl").unlink()
+    os.mkfifo(folder / "metrics.jsonl")
+    with pytest.raises(BrokenFileError, match="pipe or a device"):
+        Run.open(folder)
+
+
+@pytest.mark.parametrize("name", ["rollouts/train-00000001-r0-a0-p0.parquet", "problems.parquet"])
+def test_a_damaged_column_name_is_a_remark(folder: Path, name: str) -> None:
+    RunWriter(folder).problems({"problem": ["a"], "prompt": ["1 + 1?"]})
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content.replace(b"problem", b"\x86roblem"))
+    run = Run.open(folder)
+    assert [Path(remark.file).name for remark in run.broken] == [Path(name).name]
+    assert run.query("SELECT count(*) n FROM rollouts")["n"].to_pylist() == [4 if name == "problems.parquet" else 2]
+
+
+def test_a_result_too_large_for_memory_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_RESULT_BYTES", 1 << 16)
+    with pytest.raises(BrokenFileError, match="fewer columns"):
+        Run.open(folder).query("SELECT range, completion FROM range(100000), rollouts")
+
+
+def test_many_files_answer_as_few_do_and_are_opened_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RunWriter(folder).rollouts({"problem": ["c"], "reward/style": [0.25], "completion": ["z"]}, 7)
+    narrow = 'SELECT step, split, problem, reward, "reward/style" FROM rollouts ORDER BY step, problem'
+    wide = "SELECT completion FROM rollouts WHERE step BETWEEN 2 AND 7 ORDER BY completion"
+    few = Run.open(folder)
+    monkeypatch.setattr(reader, "MIN_FILES_HELD", 2)
+    monkeypatch.setattr(reader, "FILES_PER_READ", 1)
+    many = Run.open(folder)
+    assert many.query(narrow).equals(few.query(narrow))
+    assert many.query(wide, steps=(2, 7)).equals(few.query(wide))
+    assert many.query(wide, steps=(99, 99)).num_rows <= 3
+    for path in (folder / "rollouts").glob("*"):
+        path.unlink()
+    assert many.query(narrow).num_rows == 5
+    with pytest.raises(BrokenFileError):
+        many.query(wide, steps=(2, 7))
+
+
+def test_what_may_read_long_texts_is_not_narrow() -> None:
+    assert is_narrow("SELECT count( * ), avg(reward) FROM rollouts")
+    assert not is_narrow("SELECT * FROM rollouts")
+    assert not is_narrow("SELECT len(token_ids) FROM rollouts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from breadth.base.errors import MeasureError, WriteError
+from breadth.runs import writer as writer_module
 from breadth.runs.reader import Run
 from breadth.runs.writer import ProblemWriter, RunWriter, conform, distinct_problems, problem_id
 
@@ -252,3 +254,78 @@ def test_no_problems_no_file(tmp_path: Path) -> None:
     sink = ProblemWriter(tmp_path / "p.parquet")
     sink.close()
     assert not (tmp_path / "p.parquet").exists()
+
+
+def test_two_writers_of_one_rank_keep_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = RunWriter(tmp_path), RunWriter(tmp_path)
+    assert first.attempt == second.attempt
+    written = writer_module.write_parquet
+
+    def write_while_another_does(table: pa.Table, path: Path) -> None:
+        monkeypatch.setattr(writer_module, "write_parquet", written)
+        names.append(second.rollouts({"problem": ["of the second"]}, 1).name)
+        written(table, path)
+
+    names: list[str] = []
+    monkeypatch.setattr(writer_module, "write_parquet", write_while_another_does)
+    names.append(first.rollouts({"problem": ["of the first"]}, 1).name)
+    assert names == ["train-00000001-r0-a0-p0.parquet", "train-00000001-r0-a0-p1.parquet"]
+    problems = Run.open(tmp_path).query("SELECT problem FROM rollouts ORDER BY problem")["problem"].to_pylist()
+    assert problems == ["of the first", "of the second"]
+
+
+def test_a_disk_that_became_read_only_is_a_write_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = RunWriter(tmp_path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(pq, "write_table", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(WriteError, match="Read-only file system"):
+        writer.rollouts(ROWS, 1)
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(WriteError, match="Read-only file system"):
+        writer.problems({"problem": ["a"]})
+
+
+def test_temporary_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
+    folder = RunWriter(tmp_path).folder / "rollouts"
+    script = "import sys; from pathlib import Path; from breadth.base.system import atomic_file; import os\n" + (
+        "with atomic_file(Path(sys.argv[1])) as path:\n    path.write_text('half')\n    os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(folder / "train-00000001-r0-a0-p0.parquet")], check=False)
+    (left,) = folder.iterdir()
+    assert not Run.open(tmp_path).rollout_files
+    RunWriter(tmp_path)
+    assert left.exists(), "what is young may belong to another container"
+    os.utime(left, (0, 0))
+    RunWriter(tmp_path)
+    assert not left.exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the names of open files are read from /proc")
+def test_what_counts_as_written_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = RunWriter(tmp_path)
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    writer.metrics(1, {"entropy": 0.5})
+    assert [Path(name).name for name in synced] == ["metrics.jsonl", tmp_path.name]
+    synced.clear()
+    writer.metrics(2, {"entropy": 0.4})
+    assert not synced
+    writer.rollouts(ROWS, 2)
+    names = [Path(name).name for name in synced]
+    assert names[0].startswith(".train-00000002")
+    assert names[1:] == ["rollouts", "metrics.jsonl", tmp_path.name]
+    synced.clear()
+    quick = RunWriter(tmp_path, flush=False)
+    quick.metrics(3, {"entropy": 0.4})
+    quick.rollouts(ROWS, 3)
+    assert not synced

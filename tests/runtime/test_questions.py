@@ -93,7 +93,7 @@ def test_what_is_no_file_of_questions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BrokenFileError, match="not there"):
         read_questions(tmp_path / "absent.jsonl")
     (tmp_path / "q.parquet").write_bytes(b"PAR?")
-    with pytest.raises(BrokenFileError, match="not Parquet"):
+    with pytest.raises(BrokenFileError, match="not readable Parquet"):
         read_questions(tmp_path / "q.parquet")
     (tmp_path / "q.json").write_text('[{"question": "1?"}]')
     with pytest.raises(BrokenFileError, match="one element a line") as caught:

@@ -5,35 +5,121 @@ A file gets a temporary name next to its target, then it is renamed.
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
+import re
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from breadth.base.errors import WriteError
+
+STALE_SECONDS = 600
+"""Age from which the temporary file of a process that is gone may be deleted: none takes so long to write."""
+TEMPORARY_NAME = re.compile(r"\..+\.([^.]*)\.(\d+)\.\d+\.tmp")
+_HOST = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:40]
+_files_begun = count()
 
 
 @contextmanager
 def atomic_file(target: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path; on success it becomes ``target`` in one step, on failure nothing is left behind.
 
-    Without ``flush`` the file is whole for every reader but may be lost with the machine's power: right where the
-    source of the data is still there, and many times faster for many files. The temporary name starts with a dot and
-    ends in the process id, so readers ignore it and two writers never share one.
+    With ``flush`` the file and its name are on the disk before this returns. Without it the file is whole for every
+    reader but may be lost with the machine's power: right where the source of the data is still there, and many times
+    faster for many files.
     """
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+    with _temporary_file(target) as temporary:
         yield temporary
         if flush:
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            sync_to_disk(temporary)
         temporary.replace(target)
+        if flush:
+            sync_to_disk(target.parent)
+
+
+def write_new_file(names: Iterator[Path], write: Callable[[Path], None], *, flush: bool = True) -> Path:
+    """Write a file under the first of ``names`` that is free, even where others write as well; return that name.
+
+    The names are in one folder. The file is there whole or not at all.
+    """
+    target = next(names)
+    with _temporary_file(target) as temporary:
+        write(temporary)
+        if flush:
+            sync_to_disk(temporary)
+        while not rename_exclusively(temporary, target):
+            target = next(names)
+        if flush:
+            sync_to_disk(target.parent)
+    return target
+
+
+@contextmanager
+def _temporary_file(target: Path) -> Iterator[Path]:
+    """Yield a name next to the target that no other writer has and readers ignore; it is gone afterwards."""
+    temporary = target.with_name(f".{target.name}.{_HOST}.{os.getpid()}.{next(_files_begun)}.tmp")
+    try:
+        yield temporary
     except OSError as error:
         raise write_error(target, error) from error
     finally:
-        with suppress(FileNotFoundError, PermissionError):
+        with suppress(OSError):  # on a disk that became read-only, the first error is the one to report
             temporary.unlink()
+
+
+def rename_exclusively(source: Path, target: Path) -> bool:
+    """Rename a file where no other has the name yet; say whether it did."""
+    try:
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links: reserve the name, then replace our own reservation
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            source.replace(target)
+    except FileExistsError:
+        return False
+    return True
+
+
+def sync_to_disk(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not path.is_dir():
+            raise  # some network file systems cannot sync a folder
+    finally:
+        os.close(descriptor)
+
+
+def remove_stale_files(folder: Path) -> None:
+    """Delete temporary files that processes of this machine left in a folder when they were killed."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            found = TEMPORARY_NAME.fullmatch(path.name)
+            if found and found[1] == _HOST and not process_exists(int(found[2])):
+                with suppress(OSError):
+                    # The process may run in another container of the same name: what is being written is young.
+                    if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                        path.unlink()
+
+
+def process_exists(number: int) -> bool:
+    """Say whether a process of this number runs."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.importing import drop_contained_files, import_recognised, read_logs
-from breadth.runs.jsonl import read_head, read_json_rows
+from breadth.runs.jsonl import read_head, read_json_rows, read_parquet_rows
 from breadth.runs.paths import display_name
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE, Remark
@@ -366,7 +366,7 @@ def column_names(path: Path, start: bytes) -> frozenset[str]:
     if start.startswith(b"PAR1"):
         try:
             return frozenset(pq.read_schema(path).names)
-        except (pa.ArrowInvalid, OSError):
+        except (pa.ArrowException, OSError, ValueError):
             return frozenset()
     if path.suffix not in (".jsonl", ".json", ".ndjson"):
         return frozenset()
@@ -383,9 +383,8 @@ def read_data_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open("rb") as file:
         start = file.read(4)
     if start == b"PAR1":
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=MAX_DATA_ROWS):
-                yield from batch.to_pylist()
+        for rows in read_parquet_rows(path):
+            yield from rows
     elif start.lstrip()[:1] == b"[":
         yield from read_json_document(path)
     else:

@@ -1,20 +1,30 @@
-"""Read text files of rows (JSONL, console logs) in blocks, also damaged ones.
+"""Read files of rows (JSONL, console logs, Parquet) in blocks, also damaged ones.
 
-A row that cannot be read is a remark, never a crash and never silence; memory stays flat however long the file is.
+A row that cannot be read is a remark, never a crash and never silence; memory stays flat however long the file is, and
+however much its encoding can unfold.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import orjson
 
+from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
+from breadth.runs.paths import is_remote
 from breadth.runs.schema import Remark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 BLOCK_BYTES = 1 << 20
 """Bytes handed on at a time: a thousand rollouts, small enough to stay in the processor's cache on their way into
@@ -32,13 +42,18 @@ HEAD_BYTES = 1 << 16
 def read_head(path: Path) -> bytes:
     """Return the first bytes of a file, for recognising it; refuse a pipe or a device, which cannot be read twice."""
     try:
-        if path.exists() and not path.is_file():
-            what = "a folder" if path.is_dir() else "a pipe or a device"
-            raise BrokenFileError(path, f"is {what}, not a file.", "Save what it holds to a file, and name that.")
+        require_regular_file(path)
         with path.open("rb") as file:
             return file.read(HEAD_BYTES)
     except OSError as error:
         raise read_error(path, error) from error
+
+
+def require_regular_file(path: Path) -> None:
+    """Refuse a folder, a pipe or a device before it is opened: reading one may never end."""
+    if not path.is_file() and path.exists():
+        what = "a folder" if path.is_dir() else "a pipe or a device"
+        raise BrokenFileError(path, f"is {what}, not a file.", "Save what it holds to a file, and name that.")
 
 
 def read_error(path: Path, error: OSError) -> BrokenFileError:
@@ -80,6 +95,7 @@ def read_blocks(path: Path) -> Iterator[tuple[int, list[bytes]] | Remark]:
 def read_pieces(path: Path) -> Iterator[Piece | Remark]:
     """Yield a file's lines in pieces that fit the processor's cache, and a remark for each line over the limit."""
     try:
+        require_regular_file(path)
         with path.open("rb") as file:
             yield from _split_pieces(file, path)
     except OSError as error:
@@ -230,4 +246,175 @@ def not_an_object(path: Path, row: int, line: bytes) -> Remark:
         str(path),
         row,
         "If it is the last row, the writer was stopped while writing (or still is); otherwise repair the row.",
+    )
+
+
+BATCH_BYTES = 4 << 20
+"""Decoded bytes of a batch of Parquet rows, about: as Python objects they take up to ten times as much."""
+PARQUET_BATCH_ROWS = 8192
+"""Rows of a batch of Parquet rows."""
+MAX_HELD_BYTES = 256 << 20
+"""Decoded bytes that must be in memory at once, which are accepted however small the file is."""
+MAX_DECODED_BYTES = 1 << 30
+"""Decoded bytes of a whole file, which are accepted however small it is: they are read batch by batch."""
+MAX_FREE_ROWS = 1 << 22
+"""Rows that are accepted however small the file is; a row of anything real takes a byte or more."""
+MAX_UNFOLDING = 30
+"""How many times as large as its file decoded data may be beyond these sizes; text reaches 10."""
+VALUE_BYTES = {"BOOLEAN": 0.125, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12, "BYTE_ARRAY": 4}
+"""Decoded bytes per value by Parquet type, without the text itself."""
+
+
+class GroupSize(NamedTuple):
+    """How large a row group of a Parquet file is once it is decoded, in bytes."""
+
+    rows: int
+    """Rows of it."""
+    decoded: float
+    """All of it."""
+    held: float
+    """What may have to be in memory at once: pages, and lists, because one row may hold all of a list column."""
+    longest: float
+    """The longest text, at most."""
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows to decode at a time."""
+        mean = self.decoded / max(self.rows, 1)
+        return int(min(PARQUET_BATCH_ROWS, max(1, BATCH_BYTES / max(mean, self.longest, 1))))
+
+
+@contextmanager
+def parquet_errors(path: Path, remedy: str = "Copy or write the file again.") -> Iterator[None]:
+    """Turn what pyarrow raises on a damaged file into an error that names the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:  # a damaged column name is a UnicodeDecodeError
+        if isinstance(error, OSError) and error.errno is not None:
+            raise read_error(path, error) from error
+        raise BrokenFileError(path, f"is not readable Parquet ({str(error)[:200]}).", remedy) from error
+
+
+def read_parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield a Parquet file in batches that stay small however it is encoded."""
+    require_regular_file(path)
+    with parquet_errors(path), open_parquet(path) as file:
+        for place, group in enumerate(measure_groups(path, file.metadata)):
+            for batch in file.iter_batches(group.batch_rows, row_groups=[place], use_threads=False):
+                yield from split_batch(batch)
+
+
+def read_parquet_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
+    """Yield a Parquet file's rows in lists that stay small however it is encoded."""
+    for batch in read_parquet_batches(path):
+        with parquet_errors(path):
+            rows = batch.to_pylist()
+        yield rows
+
+
+def open_parquet(path: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
+    """Open a Parquet file, local or remote, to be read page by page."""
+    source = path.open("rb") if is_remote(path) else path
+    return pq.ParquetFile(source, read_dictionary=read_dictionary, pre_buffer=False)
+
+
+def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Halve a batch until its parts are small, or one row."""
+    if batch.nbytes <= BATCH_BYTES or len(batch) < 2:
+        yield batch
+        return
+    middle = len(batch) // 2
+    yield from split_batch(batch.slice(0, middle))
+    yield from split_batch(batch.slice(middle))
+
+
+def measure_groups(path: Path, metadata: pq.FileMetaData) -> list[GroupSize]:
+    """Measure the row groups of a Parquet file; refuse it where it unfolds to far more than it is on disk.
+
+    A thousand bytes can encode a thousand million equal values: what counts is the values and not their encoding.
+    """
+    size = path.stat().st_size
+    if metadata.num_rows > max(MAX_FREE_ROWS, MAX_UNFOLDING * size):
+        raise BrokenFileError(
+            path,
+            f"has {metadata.num_rows:,} rows in {size:,} bytes, which no run writes.",
+            "Delete it; if the rows are real, write them in smaller files.",
+        )
+    groups: list[GroupSize] = []
+    for place in range(metadata.num_row_groups):
+        groups.append(measure_group(path, metadata, place, MAX_UNFOLDING * size))
+        decoded = sum(group.decoded for group in groups)
+        if decoded > max(MAX_UNFOLDING * size, MAX_DECODED_BYTES):
+            raise too_large_decoded(path, size, decoded)
+    return groups
+
+
+def measure_group(path: Path, metadata: pq.FileMetaData, place: int, allowed: float) -> GroupSize:
+    """Measure one row group by its footer; texts are looked at where a few of them could stand for many."""
+    group = metadata.row_group(place)
+    decoded = held = longest = 0.0
+    for number in range(group.num_columns):
+        column = group.column(number)
+        values, encoded, kind = column.num_values, column.total_uncompressed_size, column.physical_type
+        size = max(values * VALUE_BYTES.get(kind, encoded), encoded)
+        is_list = metadata.schema.column(number).max_repetition_level > 0
+        held += encoded + (size if is_list else 0)
+        decoded += size
+        if held > max(allowed, MAX_HELD_BYTES) or decoded > max(allowed, MAX_DECODED_BYTES):
+            raise too_large_decoded(path, path.stat().st_size, decoded)
+        if kind == "BYTE_ARRAY":
+            total, widest = measure_texts(path, place, column, allowed)
+            decoded += total
+            held += total if is_list else widest
+            longest = max(longest, widest)
+    if held > max(allowed, MAX_HELD_BYTES):
+        raise too_large_decoded(path, path.stat().st_size, decoded)
+    return GroupSize(group.num_rows, decoded, held, longest)
+
+
+def measure_texts(path: Path, place: int, column: pq.ColumnChunkMetaData, allowed: float) -> tuple[float, float]:
+    """Return the bytes of a column's texts beyond its encoded size, and of the longest; both 0 where it is small."""
+    encoded = column.total_uncompressed_size
+    if column.num_values * encoded <= BATCH_BYTES:
+        return 0, 0
+    if not column.has_dictionary_page and "DELTA_BYTE_ARRAY" not in column.encodings:
+        return 0, encoded if encoded > max(BATCH_BYTES, MAX_UNFOLDING * column.total_compressed_size) else 0
+    import pyarrow.compute as pc
+
+    name = column.path_in_schema
+    rows = PARQUET_BATCH_ROWS if column.has_dictionary_page else max(1, BATCH_BYTES // encoded)
+    total = widest = 0
+    with open_parquet(path, [name]) as file:
+        for batch in file.iter_batches(rows, row_groups=[place], columns=[name], use_threads=False):
+            texts = innermost_values(batch.column(0))
+            if isinstance(texts, pa.DictionaryArray):
+                lengths = pc.binary_length(texts.dictionary)
+                total += pc.sum(lengths.take(texts.indices)).as_py() or 0
+            else:
+                lengths = pc.binary_length(texts)
+                total += pc.sum(lengths).as_py() or 0
+            widest = max(widest, pc.max(lengths).as_py() or 0)
+            if total > max(allowed, MAX_DECODED_BYTES):
+                raise too_large_decoded(path, path.stat().st_size, total)
+    return max(0, total - encoded), widest
+
+
+def innermost_values(array: pa.Array) -> pa.Array:
+    """Return the values of a column inside its lists and structs; of a map, its items."""
+    while pa.types.is_nested(array.type):
+        if pa.types.is_map(array.type):
+            array = array.items
+        elif pa.types.is_struct(array.type):
+            array = array.flatten()[0]
+        else:
+            array = array.flatten()
+    return array
+
+
+def too_large_decoded(path: Path, size: int, decoded: float) -> BrokenFileError:
+    """Return the error of a Parquet file that unfolds to more than is safe to read."""
+    return BrokenFileError(
+        path,
+        f"unfolds from {size:,} bytes to {decoded / 1e9:,.1f} GB or more, which is not safe to read.",
+        "If you meant to write this, write it in smaller files or row groups, or as JSONL.",
     )

@@ -137,6 +137,7 @@ def sample_texts(run: Run, first: int, last: int, max_texts: int, split: str = "
         first,
         last,
         max_texts,
+        steps=(first, last),
     )
     found: list[str] = table.column("completion").to_pylist()
     return found

@@ -11,20 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from breadth.base import settings
 from breadth.base.errors import BreadthError
 from breadth.base.system import available_cores
 from breadth.runs.importer import IMPORTERS, Importer, RecognisedFile
 from breadth.runs.importing import ImportSummary, Progress, Share, import_share
+from breadth.runs.jsonl import read_parquet_batches
 from breadth.runs.writer import (
     METRICS_FILE,
     PROBLEMS_FILE,
     ROLLOUT_FILE_NAME,
     ROLLOUTS_FOLDER,
     ProblemWriter,
-    next_free_path,
+    free_paths,
 )
 
 MIN_PARALLEL_BYTES = 64 << 20
@@ -118,7 +119,7 @@ def _join_worker(
         summary = import_share(share, part, progress)
     for path in sorted((part / ROLLOUTS_FOLDER).glob("*.parquet")):
         stem = path.name.rpartition("-p")[0] if ROLLOUT_FILE_NAME.fullmatch(path.name) else path.stem
-        path.replace(next_free_path(folder / ROLLOUTS_FOLDER, stem))
+        path.replace(next(free_paths(folder / ROLLOUTS_FOLDER, stem)))
     if (part / METRICS_FILE).exists():
         with (folder / METRICS_FILE).open("ab") as file:
             file.write((part / METRICS_FILE).read_bytes())
@@ -133,9 +134,8 @@ def merge_problems(parts: Sequence[Path], target: Path) -> None:
     merged = target.with_name(f".{target.name}.merged")
     sink = ProblemWriter(merged)
     for path in there:
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                sink.add(file.read_row_group(group))
+        for batch in read_parquet_batches(path):
+            sink.add(pa.table(batch))
     sink.close()
     merged.replace(target)
 

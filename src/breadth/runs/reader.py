@@ -5,10 +5,12 @@ A log may hold several runs, one after the other: they are split where the steps
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +19,19 @@ import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, suggestion
-from breadth.runs.jsonl import read_json_rows
+from breadth.runs.jsonl import BATCH_BYTES, measure_groups, parquet_errors, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.paths import is_remote, locate
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
     REQUIRED_COLUMNS,
+    REWARD_PREFIX,
     ROLLOUT_COLUMNS,
-    ColumnSpec,
     Header,
     MetricPoint,
     Remark,
     column_type,
+    problem_schema,
     read_header,
 )
 from breadth.runs.writer import METRICS_FILE, PROBLEMS_FILE, ROLLOUT_FILE_NAME, ROLLOUTS_FOLDER
@@ -41,6 +44,29 @@ else:
     pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 
+MEMORY_LIMIT = "384MiB"
+"""Memory of DuckDB, which holds its work and a narrow copy of many files."""
+MAX_SCRATCH = "8GiB"
+"""Disk that DuckDB may use for work that does not fit."""
+MAX_RESULT_BYTES = 128 << 20
+"""Bytes of a query's result; as Python objects it takes up to five times as much."""
+RESULT_BATCH_ROWS = 1024
+"""Rows of a result that are fetched at a time."""
+NARROWER_QUERY = "Ask for fewer columns or steps at a time."
+MIN_FILES_HELD = 64
+"""Files from which on opening them again for each query takes longer than reading their narrow columns once."""
+MAX_ROWS_HELD = 4_000_000
+"""Rollouts whose narrow columns are kept, about 100 bytes each."""
+FILES_PER_READ = 512
+"""Files that are read together: DuckDB keeps some 25 KB for each until it is done."""
+MAX_VIEW_PARTS = 8
+"""Different sets of columns that are read each by itself."""
+WIDE_COLUMNS = frozenset(
+    column.name
+    for column in ROLLOUT_COLUMNS
+    if column.type.startswith("list<") or column.name in ("completion", "extra")
+)
+"""Columns of long texts and lists."""
 MIN_RUN_ROWS = 8
 """Steps that make a run, as many as a trend needs; a shorter one is a false start, which the next run replaces."""
 
@@ -131,13 +157,15 @@ class Run:
     points: tuple[MetricPoint, ...]
     """Every readable metric row, in file order; of the last run where a log holds several."""
     rollout_files: tuple[Path, ...]
-    """Readable rollout files, the newest attempt of each step and rank only."""
+    """Readable rollout files, of each step and rank the newest attempt that has it whole."""
     columns: frozenset[str]
     """Columns that at least one rollout file has."""
     broken: tuple[Remark, ...]
     """Files and rows that could not be used, each with what to do."""
     earlier: tuple[tuple[MetricPoint, ...], ...] = ()
     """Metric rows of the runs before this one in the same log."""
+    tables: tuple[TableFile, ...] = field(default=(), repr=False)
+    """What is known of the Parquet files: those of rollouts, and that of the problems."""
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
@@ -148,9 +176,20 @@ class Run:
         points, bad_rows = read_points(path / METRICS_FILE)
         if not header.files:
             header, points = translate_points(header, points)
-        files, columns, bad_files = find_rollout_files(path / ROLLOUTS_FOLDER)
+        candidates, stopped = newest_attempts(path / ROLLOUTS_FOLDER, points)
+        files, bad_files = check_files(candidates, check_rollout_file)
+        problems, bad_problems = check_files([path / PROBLEMS_FILE], check_problem_file)
         *earlier, last = split_concatenated_runs(points)
-        return cls(path, header, last, tuple(files), frozenset(columns), tuple(bad_rows + bad_files), tuple(earlier))
+        return cls(
+            path,
+            header,
+            last,
+            tuple(file.path for file in files),
+            frozenset(name for file in files for name in file.columns),
+            (*bad_rows, *stopped, *bad_files, *bad_problems),
+            tuple(earlier),
+            (*files, *problems),
+        )
 
     @classmethod
     def from_points(cls, source: Path, header: Header, points: Sequence[MetricPoint]) -> Run:
@@ -198,38 +237,117 @@ class Run:
     @property
     def has_problems(self) -> bool:
         """Whether the problems' texts are there."""
-        return (self.folder / PROBLEMS_FILE).is_file()
+        return any(table.path.name == PROBLEMS_FILE for table in self.tables)
 
-    def query(self, sql: str, *parameters: Any) -> pa.Table:
+    def query(self, sql: str, *parameters: Any, steps: tuple[int, int] | None = None) -> pa.Table:
         """Run SQL over the views ``rollouts``, ``problems`` and ``metrics``; only the columns named are read from disk.
 
-        Every column of the schema can be named; one that the trainer did not write is null.
+        Every column of the schema can be named; one that the trainer did not write is null. A query whose own condition
+        selects the rollouts of some steps may name the first and last in ``steps``, so that other files stay closed.
         """
         import duckdb
 
         try:
-            return self.database.sql(sql, params=list(parameters)).to_arrow_table()
+            return self._fetch(sql, parameters, steps)
         except duckdb.CatalogException as error:
             raise BrokenFileError(self.folder, f"cannot answer this query: {error}", self._what_is_there()) from error
+        except duckdb.OutOfMemoryException as error:
+            raise BrokenFileError(
+                self.folder, f"needs more than {MEMORY_LIMIT} of memory for this query.", NARROWER_QUERY
+            ) from error
         except duckdb.Error as error:
             raise BrokenFileError(
                 self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names."
             ) from error
+
+    def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> pa.Table:
+        """Fetch a result batch by batch, as long as it stays small enough for memory."""
+        self.database.execute(f"SET search_path = '{self._select_files(sql, steps)}'")
+        longest = max((table.longest for table in self.tables), default=0)
+        rows = int(min(RESULT_BATCH_ROWS, max(1, BATCH_BYTES / max(longest, 1))))
+        reader = self.database.sql(sql, params=list(parameters)).to_arrow_reader(rows)
+        batches, size = [], 0
+        for batch in reader:
+            batches.append(batch)
+            size += batch.nbytes
+            if size > MAX_RESULT_BYTES:
+                raise BrokenFileError(
+                    self.folder, f"answers this query with more than {MAX_RESULT_BYTES >> 20} MB.", NARROWER_QUERY
+                )
+        return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view for each kind of row that is there; it never reaches for the network."""
         import duckdb
 
-        connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+        scratch = Path(tempfile.gettempdir(), f"breadth-{os.getpid()}-{id(self)}.tmp")
+        connection = duckdb.connect(
+            config={
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "memory_limit": MEMORY_LIMIT,
+                "temp_directory": str(scratch),
+                "max_temp_directory_size": MAX_SCRATCH,
+            }
+        )
         if is_remote(self.folder):
             connection.register_filesystem(self.folder.fs)  # type: ignore[attr-defined]  # fsspec's paths carry their file system
         if self.rollout_files:
-            create_view(connection, "rollouts", self.rollout_files, ROLLOUT_COLUMNS)
+            create_view(connection, "rollouts", self._rollout_tables, self._rollout_types)
         if self.has_problems:
-            create_view(connection, "problems", (self.folder / PROBLEMS_FILE,), PROBLEM_COLUMNS)
+            types = {column.name: sql_type(column.type) for column in PROBLEM_COLUMNS}
+            create_view(connection, "problems", self.tables[-1:], types)
         connection.register("metrics", self._metric_table())
+        connection.execute("CREATE SCHEMA narrow")
         return connection
+
+    @property
+    def _rollout_tables(self) -> list[TableFile]:
+        known = set(self.rollout_files)
+        return [table for table in self.tables if table.path in known]
+
+    @property
+    def _rollout_types(self) -> dict[str, str]:
+        """Columns of the view of rollouts, each with DuckDB's type."""
+        types = {column.name: sql_type(column.type) for column in ROLLOUT_COLUMNS}
+        return types | dict.fromkeys(sorted(name for name in self.columns if name.startswith(REWARD_PREFIX)), "DOUBLE")
+
+    @cached_property
+    def _has_narrow_table(self) -> bool:
+        """Whether the columns without long texts and lists were read into memory: many files take long to open again.
+
+        They are read once, some files at a time; where they do not fit, every query reads its files.
+        """
+        import duckdb
+
+        tables = self._rollout_tables
+        if len(tables) < MIN_FILES_HELD or sum(table.rows for table in tables) > MAX_ROWS_HELD:
+            return False
+        types = {name: kind for name, kind in self._rollout_types.items() if name not in WIDE_COLUMNS}
+        columns = ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
+        try:
+            self.database.execute(f"CREATE TABLE narrow.rollouts ({columns})")
+            for first in range(0, len(tables), FILES_PER_READ):
+                create_view(self.database, "some_files", tables[first : first + FILES_PER_READ], types)
+                self.database.execute("INSERT INTO narrow.rollouts SELECT * FROM some_files")
+        except duckdb.Error:
+            return False
+        return True
+
+    def _select_files(self, sql: str, steps: tuple[int, int] | None) -> str:
+        """Prepare the files that a query reads; return the schemas in which it looks for its tables, in order."""
+        if not self._has_narrow_table:
+            return "main"
+        if is_narrow(sql):
+            return "narrow,main"
+        if steps is None:
+            return "main"
+        tables = [table for table in self._rollout_tables if table.first <= steps[1] and steps[0] <= table.last]
+        self.database.execute("CREATE SCHEMA IF NOT EXISTS selected")
+        self.database.execute("SET search_path = 'selected'")
+        create_view(self.database, "rollouts", tables or self._rollout_tables[:1], self._rollout_types)
+        return "selected,main"
 
     def _metric_table(self) -> pa.Table:
         rows = [
@@ -260,7 +378,7 @@ def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
         for number, row in rows:
             try:
                 points.append(MetricPoint.from_row(row))
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 remarks.append(Remark(f"not a metric row ({error!r}), left out.", str(path), number, "Delete the row."))
     return points, remarks
 
@@ -276,53 +394,119 @@ def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header,
     return replace(header, names={**used, **header.names}), renamed
 
 
-def find_rollout_files(folder: Path) -> tuple[list[Path], set[str], list[Remark]]:
-    """List the readable rollout files of the newest attempts, their columns, and remarks on the others."""
-    newest: dict[tuple[str, ...], int] = {}
-    candidates: list[tuple[tuple[str, ...], int, Path]] = []
+def newest_attempts(folder: Path, points: Iterable[MetricPoint]) -> tuple[list[Path], list[Remark]]:
+    """List the rollout files that count: those of each step's newest whole attempt; with remarks on attempts cut short.
+
+    An attempt has a step whole when it went on to a later one, or has as many files of it as the attempt before.
+    """
+    attempts: dict[tuple[str, ...], dict[int, list[Path]]] = {}
+    last_step: dict[tuple[int, int], int] = {}
+    for point in points:
+        place = (point.rank, point.attempt)
+        last_step[place] = max(point.step, last_step.get(place, point.step))
     for path in sorted(folder.glob("*.parquet")):
         found = ROLLOUT_FILE_NAME.fullmatch(path.name)
-        key = found.groups()[:3] if found else (path.name,)
-        attempt = int(found[4]) if found else 0
-        newest[key] = max(attempt, newest.get(key, 0))
-        candidates.append((key, attempt, path))
+        key, attempt = (found.groups()[:3], int(found[4])) if found else ((path.name,), 0)
+        attempts.setdefault(key, {}).setdefault(attempt, []).append(path)
+        if found:
+            place = (int(found[3]), attempt)
+            last_step[place] = max(int(found[2]), last_step.get(place, 0))
     files: list[Path] = []
-    columns: set[str] = set()
     remarks: list[Remark] = []
-    for key, attempt, path in candidates:
-        if attempt < newest[key]:
-            continue
+    for key, found_by_attempt in attempts.items():
+        chosen: list[Path] = []
+        for attempt, paths in sorted(found_by_attempt.items()):
+            if len(paths) >= len(chosen) or last_step[int(key[2]), attempt] > int(key[1]):
+                chosen = paths
+            else:
+                problem = (
+                    "its attempt was stopped inside this step, or is still in it; the rows of the one before count."
+                )
+                remarks.append(Remark(problem, str(paths[0])))
+        files += chosen
+    return files, remarks
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A readable Parquet file of a run."""
+
+    path: Path
+    """The file."""
+    columns: frozenset[str]
+    """Its columns."""
+    rows: int
+    """Its rows."""
+    longest: float
+    """Bytes of its longest text at most, where a few bytes on disk stand for it."""
+    first: int = -(1 << 63)
+    """Its first step, where the file says."""
+    last: int = (1 << 63) - 1
+    """Its last step, where the file says."""
+
+
+def check_files(paths: Iterable[Path], check: Callable[[Path], TableFile]) -> tuple[list[TableFile], list[Remark]]:
+    """Return the readable ones of the files that exist, and remarks on the others."""
+    files: list[TableFile] = []
+    remarks: list[Remark] = []
+    for path in paths:
         try:
-            columns |= check_rollout_file(path)
-            files.append(path)
+            if path.exists():
+                files.append(check(path))
         except FileError as error:
             remarks.append(Remark.from_error(error))
-    return files, columns, remarks
+    return files, remarks
 
 
-def check_rollout_file(path: Path) -> set[str]:
-    """Return a rollout file's columns; raise when it is damaged or not one of ours."""
-    try:
+def check_rollout_file(path: Path) -> TableFile:
+    """Return what is known of a rollout file; raise when it is damaged or not one of ours."""
+    return check_table_file(path, REQUIRED_COLUMNS, column_type, "step")
+
+
+def check_problem_file(path: Path) -> TableFile:
+    """Return what is known of the file of problems; raise when it is damaged or not one of ours."""
+    schema = problem_schema()
+    return check_table_file(path, ("problem",), lambda name: schema.field(name).type if name in schema.names else None)
+
+
+def check_table_file(
+    path: Path, required: Sequence[str], type_of: Callable[[str], pa.DataType | None], step: str | None = None
+) -> TableFile:
+    """Return what is known of a Parquet file; raise when it is damaged, foreign or unfolds to too much."""
+    require_regular_file(path)
+    with parquet_errors(path, "Delete the file, or restore it; the other steps are unaffected."):
         with path.open("rb") as file:
-            schema = pq.read_schema(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BrokenFileError(
-            path,
-            f"is not readable Parquet ({error}).",
-            "Delete the file, or restore it; the other steps are unaffected.",
-        ) from error
-    for name in REQUIRED_COLUMNS:
-        if name not in schema.names:
+            metadata = pq.read_metadata(file)
+        schema = metadata.schema.to_arrow_schema()
+        sizes = measure_groups(path, metadata)
+        steps = step_range(metadata, step)
+        names = frozenset(schema.names)
+    for name in required:
+        if name not in names:
             raise BrokenFileError(
                 path, f"is foreign: it has no column {name!r}.", "Import it with: breadth import FILE --to RUN"
             )
     for stored in schema:
-        wanted = column_type(stored.name)
+        wanted = type_of(stored.name)
         if wanted is not None and not is_same_type(wanted, stored.type):
             raise BrokenFileError(
                 path, f"is foreign: column {stored.name!r} is {stored.type}, not {wanted}.", "Import it again."
             )
-    return set(schema.names)
+    return TableFile(path, names, metadata.num_rows, max((size.longest for size in sizes), default=0), *steps)
+
+
+def step_range(metadata: pq.FileMetaData, step: str | None) -> tuple[int, ...]:
+    """Return the first and last step of a file by its footer; nothing where the footer does not say."""
+    found: list[int] = []
+    for place in range(metadata.num_row_groups if step else 0):
+        group = metadata.row_group(place)
+        columns = map(group.column, range(group.num_columns))
+        column = next((column for column in columns if column.path_in_schema == step), None)
+        statistics = column.statistics if column is not None else None
+        if statistics is None or not statistics.has_min_max or statistics.null_count:
+            return ()
+        found += (statistics.min, statistics.max)
+    return (min(found), max(found)) if found else ()
 
 
 def is_same_type(wanted: pa.DataType, got: pa.DataType) -> bool:
@@ -333,13 +517,39 @@ def is_same_type(wanted: pa.DataType, got: pa.DataType) -> bool:
 
 
 def create_view(
-    connection: duckdb.DuckDBPyConnection, name: str, files: tuple[Path, ...], columns: Sequence[ColumnSpec]
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[TableFile], types: Mapping[str, str]
 ) -> None:
-    """Make a view in which every column of the schema can be asked for; what no file has is null."""
-    relation = connection.read_parquet([escape_glob(path) for path in files], union_by_name=True)
-    absent = [column for column in columns if column.name not in relation.columns]
-    nulls = "".join(f', CAST(NULL AS {sql_type(column.type)}) AS "{column.name}"' for column in absent)
-    relation.project(f"*{nulls}").create_view(name)
+    """Make a view in which every column of ``types`` can be asked for; what no file has is null.
+
+    Files with the same columns are read together: DuckDB then opens each once, and not a second time to compare them.
+    """
+    alike: dict[frozenset[str], list[str]] = {}
+    for file in files:
+        alike.setdefault(file.columns.intersection(types), []).append(escape_glob(file.path))
+    is_mixed = len(alike) > MAX_VIEW_PARTS
+    if is_mixed:
+        every = [path for paths in alike.values() for path in paths]
+        alike = {frozenset(name for names in alike for name in names): every}
+    parts = []
+    for names, paths in alike.items():
+        read = (
+            quote_name(name) if name in names else f"CAST(NULL AS {kind}) AS {quote_name(name)}"
+            for name, kind in types.items()
+        )
+        parts.append(connection.read_parquet(paths, union_by_name=is_mixed).project(", ".join(read)))
+    reduce(lambda left, right: left.union(right), parts).create_view(name, replace=True)
+
+
+def quote_name(name: str) -> str:
+    """Return a column's name as SQL."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def is_narrow(sql: str) -> bool:
+    """Say whether a query names no column of long texts or lists; where that is not clear, it may."""
+    words = set(re.findall(r"\w+", sql.lower()))
+    return words.isdisjoint(WIDE_COLUMNS) and "*" not in re.sub(r"count\(\s*\*\s*\)", "", sql, flags=re.IGNORECASE)
 
 
 def sql_type(kind: str) -> str:

@@ -223,20 +223,34 @@ class MetricPoint:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> MetricPoint:
-        """Read a stored row; raises ValueError, KeyError or TypeError when it is not one."""
+        """Read a stored row; raises ValueError, KeyError, TypeError or OverflowError when it is not one."""
         values = {
-            RENAMED_METRICS.get(name, name): float("nan") if value is None else float(value)
+            as_unicode(RENAMED_METRICS.get(name, name)): float("nan") if value is None else float(value)
             for name, value in row["values"].items()
         }
-        places = {key: int(row[key]) for key in ("rank", "attempt", "source") if key in row}
+        places = {key: as_integer(row[key], 32) for key in ("rank", "attempt", "source") if key in row}
         time = row.get("time")
         return cls(
-            int(row["step"]),
+            as_integer(row["step"], 64),
             values,
-            str(row.get("split", "train")),
+            as_unicode(str(row.get("split", "train"))),
             time=None if time is None else float(time),
             **places,
         )
+
+
+def as_integer(value: Any, bits: int) -> int:
+    """Return a number as an integer of so many bits, which columns on disk have; raises where it does not fit."""
+    number = int(value)
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise ValueError(f"{str(value)[:24]} does not fit into {bits} bits")
+    return number
+
+
+def as_unicode(text: str) -> str:
+    """Return a text that can be written out; raises UnicodeEncodeError on half of a surrogate pair."""
+    text.encode("utf-8")
+    return text
 
 
 HEADER_FILE = "run.toml"

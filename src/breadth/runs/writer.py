@@ -7,10 +7,12 @@ import fcntl
 import math
 import os
 import re
+import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -18,7 +20,8 @@ import orjson
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import MeasureError
-from breadth.base.system import atomic_file, write_error
+from breadth.base.system import atomic_file, remove_stale_files, sync_to_disk, write_error, write_new_file
+from breadth.runs.jsonl import read_parquet_batches, require_regular_file
 from breadth.runs.schema import (
     HEADER_FILE,
     REQUIRED_COLUMNS,
@@ -43,6 +46,8 @@ COMPRESSION = "lz4"
 """1.7 times as large on disk as zstd (level 1), and 1.6 times as fast to write: training waits for the writer."""
 PAGE_BYTES = 256 << 10
 """Bytes of a Parquet page: one that fits the processor's cache is written a fifth faster than the usual megabyte."""
+SYNC_SECONDS = 5.0
+"""How often rows of metrics are put on the disk at most: each time takes as long as a small training step."""
 ROLLOUT_FILE_NAME = re.compile(r"(train|eval)-(\d{8,})-r(\d+)-a(\d+)-p(\d+)\.parquet")
 
 
@@ -51,7 +56,7 @@ class RunWriter:
 
     Metrics are single appended lines under a file lock; rollouts are one Parquet file a step, written under a temporary
     name and renamed. A writer that opens an existing folder (a resumed run) starts a new attempt: nothing is
-    overwritten, and readers take the newest attempt of each step.
+    overwritten, and readers take the newest attempt that has a step whole.
     """
 
     def __init__(self, folder: Path, header: Header | None = None, *, rank: int = 0, flush: bool = True) -> None:
@@ -67,6 +72,9 @@ class RunWriter:
             raise write_error(self.folder, error) from error
         if not (self.folder / HEADER_FILE).exists():
             write_header(header or Header(name=self.folder.name), self.folder)
+        for place in (self.folder, self.folder / ROLLOUTS_FOLDER):
+            remove_stale_files(place)
+        self._synced = 0.0
         self.attempt = self._last_attempt() + 1
         """How often this rank has opened the folder before."""
 
@@ -99,18 +107,23 @@ class RunWriter:
         """Write rollouts of one step as one file; returns its path."""
         table = conform(rows if isinstance(rows, pa.Table) else pa.table(dict(rows)), step, split)
         stem = f"{split}-{step:08d}-r{self.rank}-a{self.attempt if attempt is None else attempt}"
-        path = next_free_path(self.folder / ROLLOUTS_FOLDER, stem)
-        write_table(table, path, flush=self.flush)
+        names = free_paths(self.folder / ROLLOUTS_FOLDER, stem)
+        path = write_new_file(names, lambda temporary: write_parquet(table, temporary), flush=self.flush)
+        if self.flush:
+            self._sync_metrics()
         return path
 
     def problems(self, rows: pa.Table | Mapping[str, Any]) -> None:
         """Add problems that are not there yet; safe while other ranks add theirs."""
         new = rows if isinstance(rows, pa.Table) else pa.table(dict(rows))
-        with (self.folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            path = self.folder / PROBLEMS_FILE
-            known = pq.read_table(path) if path.exists() else problem_schema().empty_table()
-            write_table(distinct_problems([known, new]), path)
+        path = self.folder / PROBLEMS_FILE
+        try:
+            with (self.folder / ".lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                known = [pa.table(batch) for batch in read_parquet_batches(path)] if path.exists() else []
+                write_table(distinct_problems([*known, new]), path)
+        except OSError as error:
+            raise write_error(path, error) from error
 
     def _append(self, lines: bytes) -> None:
         path = self.folder / METRICS_FILE
@@ -122,8 +135,18 @@ class RunWriter:
                 if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
                     lines = b"\n" + lines  # an earlier writer was killed inside its line: do not glue ours to it
                 write_or_truncate(file, lines, size)
+            if self.flush and time.monotonic() - self._synced > SYNC_SECONDS:
+                self._sync_metrics()
         except OSError as error:
             raise write_error(path, error) from error
+
+    def _sync_metrics(self) -> None:
+        """Put the rows logged so far on the disk."""
+        path = self.folder / METRICS_FILE
+        self._synced = time.monotonic()
+        if path.exists():
+            sync_to_disk(path)
+            sync_to_disk(self.folder)
 
     def _last_attempt(self) -> int:
         last = -1
@@ -133,18 +156,18 @@ class RunWriter:
                 last = max(last, int(found[4]))
         path = self.folder / METRICS_FILE
         if path.exists():
+            require_regular_file(path)
             mine = re.compile(rb'"rank":%d,"attempt":(\d+)' % self.rank)
             with path.open("rb") as file:
                 last = max([last, *(int(row[1]) for line in file if (row := mine.search(line)))])
         return last
 
 
-def next_free_path(folder: Path, stem: str) -> Path:
-    """Return the first name ``<stem>-p<number>.parquet`` that is not taken."""
-    part = 0
-    while (path := folder / f"{stem}-p{part}.parquet").exists():
-        part += 1
-    return path
+def free_paths(folder: Path, stem: str) -> Iterator[Path]:
+    """Yield the names ``<stem>-p<number>.parquet`` that are not taken, in order."""
+    for part in count():
+        if not (path := folder / f"{stem}-p{part}.parquet").exists():
+            yield path
 
 
 def conform(table: pa.Table, step: int, split: Split) -> pa.Table:
@@ -171,19 +194,24 @@ def distinct_problems(tables: list[pa.Table]) -> pa.Table:
 
 
 def write_table(table: pa.Table, path: Path, *, flush: bool = True) -> None:
-    """Write Parquet whole or not at all; long text, which never repeats, gets no dictionary and no statistics."""
+    """Write Parquet whole or not at all, over what was there."""
+    with atomic_file(path, flush=flush) as temporary:
+        write_parquet(table, temporary)
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    """Write a Parquet file; long text, which never repeats, gets no dictionary and no statistics."""
     coded = [
         name for name in ("split", "problem", "group", "answer", "origin", "reference") if name in table.column_names
     ]
-    with atomic_file(path, flush=flush) as temporary:
-        pq.write_table(
-            table,
-            temporary,
-            compression=COMPRESSION,
-            use_dictionary=coded,
-            write_statistics=["step"],
-            data_page_size=PAGE_BYTES,
-        )
+    pq.write_table(
+        table,
+        path,
+        compression=COMPRESSION,
+        use_dictionary=coded,
+        write_statistics=["step"],
+        data_page_size=PAGE_BYTES,
+    )
 
 
 def problem_columns(table: pa.Table) -> pa.Table:

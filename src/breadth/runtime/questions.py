@@ -9,13 +9,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from breadth.base.errors import BrokenFileError, UnknownFormatError
 from breadth.inference.records import Prompt, text_of
 from breadth.measure.answers import reference_key
-from breadth.runs.jsonl import read_error, read_json_rows
+from breadth.runs.jsonl import read_error, read_json_rows, read_parquet_rows
 from breadth.runs.schema import Remark
 from breadth.runs.writer import problem_id
 
@@ -137,14 +134,7 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
 
 
 def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
-    try:
-        yield from enumerate(pq.read_table(path).to_pylist(), 1)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BrokenFileError(
-            path, f"is not Parquet: {error}", "Write it again, or give the questions as .jsonl."
-        ) from error
-    except OSError as error:
-        raise read_error(path, error) from error
+    yield from enumerate((row for rows in read_parquet_rows(path) for row in rows), 1)
 
 
 def read_question(path: Path, row: int, fields: Mapping[str, Any]) -> Question:

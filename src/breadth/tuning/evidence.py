@@ -24,6 +24,10 @@ from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE
 
+ARM_QUERY = """SELECT problem, answer, correct, tokens, truncated, completion, extra FROM rollouts
+               WHERE split = 'eval' AND step = ? ORDER BY problem, sample"""
+# One arm's samples.
+
 
 @dataclass(frozen=True, eq=False)
 class ArmEvidence:
@@ -93,9 +97,9 @@ def read_evidence(run: Run) -> SweepEvidence:
         )
     plan = from_table(SweepPlan, run.header.config["plan"], "plan")
     samples: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    if run.rollout_files:
-        for row in run.query("SELECT * FROM rollouts WHERE split = 'eval' ORDER BY problem, step, sample").to_pylist():
-            samples[row["problem"]][row["step"]].append(row)
+    for place in range(len(plan.arms) if run.rollout_files else 0):  # arm by arm: all texts at once may be too many
+        for row in run.query(ARM_QUERY, place, steps=(place, place)).to_pylist():
+            samples[row["problem"]][place].append(row)
     whole = [
         name
         for name, arms in samples.items()

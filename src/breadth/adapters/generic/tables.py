@@ -15,7 +15,14 @@ import pyarrow.parquet as pq
 
 from breadth.adapters.sniff import BOM, first_objects, leading_keys
 from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import MAX_ROW_BYTES, read_error, read_json_rows, read_text_rows, try_parse_json
+from breadth.runs.jsonl import (
+    MAX_ROW_BYTES,
+    read_error,
+    read_json_rows,
+    read_parquet_rows,
+    read_text_rows,
+    try_parse_json,
+)
 from breadth.runs.schema import Remark
 
 DELIMITERS = ",;\t|"
@@ -258,7 +265,7 @@ def preview_parquet(path: Path) -> TablePreview | None:
     """Return a Parquet file's columns; none if it is truncated, so that reading it reports that."""
     try:
         schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError):
         return TablePreview("Parquet", {}) if path.is_file() else None
     numeric = {field.name: pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema}
     return TablePreview("Parquet", numeric)
@@ -290,21 +297,6 @@ def read_json_list(path: Path) -> Iterator[NumberedRows | Remark]:
 def read_parquet(path: Path) -> Iterator[NumberedRows | Remark]:
     """Yield the rows of a Parquet file in batches."""
     first = 1
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=rows_per_batch(file.metadata)):
-                rows = batch.to_pylist()
-                yield list(enumerate(rows, first))
-                first += len(rows)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise BrokenFileError(
-            path,
-            f"is not readable as Parquet past row {first - 1} ({str(error)[:200]}).",
-            "Copy or write the file again.",
-        ) from error
-
-
-def rows_per_batch(metadata: Any) -> int:
-    """Return the rows of a batch, few enough that it stays small however long its texts are."""
-    size = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
-    return int(min(MAX_BATCH_ROWS, max(1, MAX_BATCH_CHARACTERS * metadata.num_rows // max(size, 1))))
+    for rows in read_parquet_rows(path):
+        yield list(enumerate(rows, first))
+        first += len(rows)

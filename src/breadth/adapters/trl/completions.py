@@ -13,6 +13,7 @@ from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text
 from breadth.adapters.trl.history import History, eval_steps, is_eval, newest_history, output_folder, reward_weights
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
+from breadth.runs.jsonl import read_parquet_rows
 from breadth.runs.schema import REWARD_PREFIX, Record, Remark, RolloutBatch
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ TRL_COLUMNS = {
 """TRL's columns -> ours; those after ``advantage`` can be added by a reward function with ``log_extra``
 (``solution`` is added by TRL's own accuracy rewards)."""
 TRL_REQUIRED_COLUMNS = {"step", "prompt", "completion"}
-ROWS_PER_BATCH = 1024
-"""Rows read at a time: some 30 MB of long reasoning."""
 LOGGED_REWARD = re.compile(r"rewards/(.+)/mean")
 SUM_PRECISION = 1e-5
 """Relative rounding error of a sum of means that TRL takes in single precision."""
@@ -61,7 +60,7 @@ def has_completions(path: Path) -> bool:
     """Whether a Parquet file is one of TRL's completions files; a damaged one is recognised by its name."""
     try:
         return set(pq.read_schema(path).names) >= TRL_REQUIRED_COLUMNS
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError):
         return path.name.startswith("completions_")
 
 
@@ -78,14 +77,12 @@ def read_completions(path: Path) -> Iterator[Record]:
     facts = _learn_from_log(history) if history else _LogFacts()
     groups = _GroupCounter()
     try:
-        file = pq.ParquetFile(path)
-        for name in sorted(TRL_REQUIRED_COLUMNS - set(file.schema_arrow.names)):
+        schema = pq.read_schema(path)
+        for name in sorted(TRL_REQUIRED_COLUMNS - set(schema.names)):
             raise BrokenFileError(
-                path,
-                f"has no column {name!r} (it has {file.schema_arrow.names}).",
-                "Choose one of TRL's completions files.",
+                path, f"has no column {name!r} (it has {schema.names}).", "Choose one of TRL's completions files."
             )
-        names = reward_names(file.schema_arrow, facts)
+        names = reward_names(schema, facts)
         weights = known_weights(names, facts, folder)
         if weights is None:
             yield Remark(
@@ -98,9 +95,9 @@ def read_completions(path: Path) -> Iterator[Record]:
             )
         rewards = dict(zip(names, weights or [1.0] * len(names), strict=True))
         first = 1
-        for batch in file.iter_batches(ROWS_PER_BATCH):
-            yield from _read_batch(batch.to_pylist(), path, first, rewards, facts.eval_steps, groups)
-            first += len(batch)
+        for rows in read_parquet_rows(path):
+            yield from _read_batch(rows, path, first, rewards, facts.eval_steps, groups)
+            first += len(rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BrokenFileError(
             path,

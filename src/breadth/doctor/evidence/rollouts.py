@@ -130,6 +130,7 @@ def token_sums(run: Run, window: Window, terms: Mapping[str, str], needed: Seque
             FROM ({token_rows_sql(needed)}) WHERE coalesce(counts, true) AND {finite}
             GROUP BY rollout ORDER BY rollout""",  # noqa: S608 - ours
         *_place(window),
+        steps=_place(window)[1:],
     )
     columns = {name: table.column(name).to_numpy().astype(np.float64) for name in ("tokens", *terms)}
     return TokenSums(_objects(table.column("problem").to_pylist()), columns.pop("tokens"), columns)
@@ -152,6 +153,7 @@ def entropy_threshold(run: Run, window: Window, share: float) -> EntropyThreshol
                    count(*) / count(DISTINCT rollout) AS length
             FROM ({token_rows_sql(("entropy",))}) WHERE coalesce(counts, true) AND isfinite(entropy)""",  # noqa: S608 - our own numbers and names
         *_place(window),
+        steps=_place(window)[1:],
     )
     edge, length = (table.column(name)[0].as_py() for name in ("edge", "length"))
     return EntropyThreshold(np.nan, np.nan) if edge is None else EntropyThreshold(float(edge), float(length))
@@ -207,6 +209,7 @@ def count_recorded(run: Run, window: Window, column: str) -> RecordedCounts:
                    count(*) FILTER (WHERE known) AS known, count(*) FILTER (WHERE flat) AS flat
             FROM bands WHERE step IN (SELECT step FROM bands GROUP BY step HAVING sum(present) > 0)""",  # noqa: S608 - the column is ours
         *_place(window),
+        steps=_place(window)[1:],
     )
     row = table.to_pylist()[0]
     return RecordedCounts(*(int(row[name] or 0) for name in ("drawn", "present", "known", "flat")))
@@ -247,6 +250,7 @@ def sample_completions(run: Run, window: Window) -> Completions:
             WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
             ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",  # noqa: S608 - column names are ours
         *_place(window),
+        steps=_place(window)[1:],
     )
     texts = table.column("completion").to_pylist()
     read = max(1, sum(total <= MAX_CHARACTERS for total in accumulate(map(len, texts))))
