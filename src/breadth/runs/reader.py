@@ -48,7 +48,7 @@ MEMORY_LIMIT = "384MiB"
 """Memory of DuckDB, which holds its work and a narrow copy of many files."""
 MAX_SCRATCH = "8GiB"
 """Disk that DuckDB may use for work that does not fit."""
-MAX_RESULT_BYTES = 128 << 20
+MAX_RESULT_BYTES = 512 << 20
 """Bytes of a query's result; as Python objects it takes up to five times as much."""
 RESULT_BATCH_ROWS = 1024
 """Rows of a result that are fetched at a time."""
