@@ -28,6 +28,7 @@ from breadth.adapters.parse_values import (
     RowReader,
     arrow_type,
     as_number,
+    as_split,
     as_step,
     as_text,
     metric_rows,
@@ -199,9 +200,6 @@ def refuse_summaries(columns: Iterable[str], path: Path) -> None:
         )
 
 
-TRAIN_SPLITS = frozenset({"train", "training"})
-
-
 class MetricTable:
     """Reads the batches of one table and counts its problems."""
 
@@ -252,7 +250,7 @@ class MetricTable:
             self._metric_name(name): value for name, value in row.items() if value is not None and name not in aside
         }
         values = self._reader.numbers(figures, number)
-        if self._split and as_text(row.get(self._split) or "train").casefold() not in TRAIN_SPLITS:
+        if self._split and as_split(row.get(self._split) or "train") == "eval":
             return [MetricRow(values, step, time, "eval")] if values else []
         return metric_rows(values, step, time)
 
@@ -332,7 +330,7 @@ class RolloutTable:
 
     def _split_of(self, row: Mapping[str, Any]) -> Split:
         if self._split and row.get(self._split) is not None:
-            return "train" if as_text(row[self._split]).casefold() in TRAIN_SPLITS else "eval"
+            return as_split(row[self._split])
         return "train" if self._step else "eval"
 
     def _prepare(self, row: Mapping[str, Any]) -> dict[str, Any]:
