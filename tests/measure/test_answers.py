@@ -16,10 +16,10 @@ from breadth.measure import answers
 from breadth.measure.answers import (
     answer_classes,
     answer_key,
+    final_answer,
     is_prose,
     number_key,
     reference_key,
-    final_answer,
     stated_answer,
     stated_answers,
 )

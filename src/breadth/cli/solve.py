@@ -231,8 +231,8 @@ def unread_hint(done: Sequence[SolveResult]) -> str:
     if 2 * cut > len(finishes):
         return f"{problem}; {cut} of them were cut at their cap.\n  -> Raise --max-tokens."
     return (
-        f"{problem}.\n  -> Ask for a form that can be read: --system 'Write the final answer as \\boxed{{...}}.' Or take"
-        " the last number (--answer-format number) or the whole reply (--answer-format whole) as the answer."
+        f"{problem}.\n  -> Ask for a form that can be read: --system 'Write the final answer as \\boxed{{...}}.' Or"
+        " take the last number (--answer-format number) or the whole reply (--answer-format whole) as the answer."
     )
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
-from breadth.base.errors import BrokenFileError, FileError, suggestion
+from breadth.base.errors import BrokenFileError, FileError
 from breadth.runs.jsonl import read_json_rows
 from breadth.runs.names import RENAMED_METRICS, translate
-from breadth.runs.paths import is_remote, locate
+from breadth.runs.paths import display_name, explain_remote_errors, is_remote, locate
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
     REQUIRED_COLUMNS,
@@ -143,7 +143,8 @@ class Run:
     def open(cls, folder: Path | str) -> Run:
         """Open a run folder by its path, or by an address such as ``s3://bucket/run`` (the extra ``remote``)."""
         path = locate(folder)
-        header = read_header(path)
+        with explain_remote_errors(path):
+            header = read_header(path)
         header = replace(header, names={RENAMED_METRICS.get(name, name): own for name, own in header.names.items()})
         points, bad_rows = read_points(path / METRICS_FILE)
         if not header.files:
@@ -157,6 +158,11 @@ class Run:
         """Make a run of metrics that are in memory; ``source`` is the log they were read from."""
         *earlier, last = split_concatenated_runs(points)
         return cls(source, header, last, (), frozenset(), (), tuple(earlier))
+
+    @property
+    def name(self) -> str:
+        """What people call this run: its name, or the end of its path where that is just ``run``."""
+        return display_name(self.folder, self.header.name)
 
     @property
     def all_runs(self) -> tuple[Run, ...]:
@@ -210,7 +216,11 @@ class Run:
         try:
             return self.database.sql(sql, params=list(parameters)).to_arrow_table()
         except duckdb.CatalogException as error:
-            raise BrokenFileError(self.folder, f"cannot answer this query: {error}", self._what_is_there()) from error
+            # Its second line is a guess among DuckDB's own tables.
+            problem = str(error).partition("\n")[0].removeprefix("Catalog Error: ")
+            raise BrokenFileError(
+                self.folder, f"cannot answer this query: {problem}", self._describe_views()
+            ) from error
         except duckdb.Error as error:
             raise BrokenFileError(
                 self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names."
@@ -244,9 +254,14 @@ class Run:
             {name: pa.array(column, kind) for name, column, kind in zip(names, columns, types, strict=True)}
         )
 
-    def _what_is_there(self) -> str:
-        there = ["metrics", *(["rollouts"] if self.rollout_files else []), *(["problems"] if self.has_problems else [])]
-        return suggestion("", there, "views of this run")
+    def _describe_views(self) -> str:
+        """Say which views there are, and why one is not."""
+        views = {"metrics": True, "rollouts": bool(self.rollout_files), "problems": self.has_problems}
+        absent = [name for name, there in views.items() if not there]
+        missing = (
+            f" It has no {' and no '.join(absent)}: nothing of the kind was written or imported." if absent else ""
+        )
+        return f"This run has the views {', '.join(name for name in views if name not in absent)}.{missing}"
 
 
 def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
