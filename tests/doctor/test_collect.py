@@ -261,3 +261,17 @@ def test_the_doctor_reads_a_run_in_an_object_store(tmp_path: Path) -> None:
     fsspec.filesystem("memory").put(str(tmp_path / "mine"), "/bucket/mine", recursive=True)
     collected = collect_evidence([locate("memory://bucket/mine")], tmp_path / "work")
     assert [case.name for case in collected.cases] == ["mine"]
+
+
+@pytest.mark.parametrize("value", ["[" * 3000 + "]" * 3000, "{a=" * 3000 + "1" + "}" * 3000])
+def test_toml_that_is_nested_too_deeply_is_said(tmp_path: Path, value: str) -> None:
+    (tmp_path / "policy.toml").write_text(f'strategy = {{kind = "vote", x = {value}}}\n')
+    with pytest.raises(BrokenFileError, match="nested too deeply"):
+        classify_files([tmp_path / "policy.toml"], all_importers())
+    assert "nested too deeply" in classify_files([tmp_path], all_importers()).unused[0].problem
+
+
+def test_a_number_of_thousands_of_digits_is_no_policy(tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(f"strategy = {'9' * 6000}\n")
+    with pytest.raises(UnknownFormatError):
+        classify_files([tmp_path / "other.toml"], all_importers())

@@ -315,8 +315,12 @@ def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:
     """Take an inference policy or a probed server; False for any other TOML."""
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8", errors="replace"))
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a number of thousands of digits in it
         return False
+    except RecursionError as error:
+        raise BrokenFileError(
+            file, "is TOML nested too deeply to be read.", "Write fewer tables or lists inside one another."
+        ) from error
     if "strategy" in table:
         from breadth.inference.policy import Policy
 
