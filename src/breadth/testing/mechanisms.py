@@ -65,7 +65,8 @@ def check_mechanism(
     - a field it needs and nobody provides is refused at attach, and it reads no other;
     - ``neutral``, the same mechanism with settings that switch it off, changes nothing at all.
 
-    The class need not be registered. ``before`` and ``after`` are put around it in the chain; a surrogate and an estimator are added where it needs one.
+    The class need not be registered. ``before`` and ``after`` are put around it in the chain; a surrogate and an
+    estimator are added where it needs one.
     """
     with provisional_names([mechanism, *before, *after]):
         check_stages(mechanism, neutral, before, after)
