@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -52,6 +53,27 @@ def page() -> str:
         parts += [row(name, place, effects) for name, place in MECHANISMS.entries.items() if f".{stage}." in place]
         parts.append("")
     return "\n".join(parts)
+
+
+def render_fields() -> str:
+    """Write the table of optional fields by stage, and which trainer provides them; from the adapters' own tables."""
+    from breadth.adapters.trl.convert import CREDIT_FIELDS, LOSS_FIELDS
+    from breadth.adapters.verl.conflicts import PROVIDED_FIELDS
+    from breadth.training.records import Batch, Rollouts
+
+    trl = {"loss": LOSS_FIELDS, "credit": CREDIT_FIELDS}
+    conditions = {"planning": "with `grams=`", "reference_logprobs": "with `beta`", "correct": "by a grading reward"}
+    lines = ["| field | stage | TRL | verl |", "|---|---|---|---|"]
+    for stage, record in (("loss", Batch), ("credit", Rollouts)):
+        known = {spec.name for spec in dataclasses.fields(record)}
+        provided = trl[stage] | PROVIDED_FIELDS[stage] | ({"old_divergence"} & known)
+        strange = {name for name in provided if name.partition(".")[0] not in known}
+        if strange:
+            raise ValueError(f"{', '.join(strange)}: no field of {record.__name__}")
+        for name in sorted(provided):
+            first = conditions.get(name, "yes") if name in trl[stage] else "no"
+            lines.append(f"| `{name}` | {stage} | {first} | {'yes' if name in PROVIDED_FIELDS[stage] else 'no'} |")
+    return "\n".join(lines)
 
 
 def row(name: str, place: str, effects: list[dict[str, Any]]) -> str:

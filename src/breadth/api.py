@@ -114,9 +114,10 @@ def diagnose_runs(
     """Read what the paths hold, probe what is a URL, and diagnose each run; ``folder`` keeps what is imported."""
     from breadth.doctor.collect import collect_evidence
     from breadth.doctor.diagnosis import diagnose_run as diagnose_run
+    from breadth.runs.paths import locate
 
     report = on_progress or (lambda _: None)
-    places = [probe_server(str(path), folder) if is_url(path) else Path(path) for path in paths]
+    places = [probe_server(str(path), folder) if is_url(path) else locate(path) for path in paths]
     collected = collect_evidence(places, folder, importers=importers_with(columns), on_progress=report)
     diagnoses = []
     for case in collected.cases:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from breadth.base.catalogue import Catalogue
 from breadth.base.errors import BrokenFileError, SettingsError
-from breadth.base.settings import dump, dumps, from_table, load, loads, to_table
+from breadth.base.settings import dump, dumps, from_table, from_toml, load, loads, to_table
 
 
 class Colour(Enum):
@@ -145,5 +145,14 @@ def test_a_file_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a = " + "9" * 5000, "a = " + "[" * 100_000, "a ="])
 def test_text_that_is_no_toml_is_an_error_of_ours(text: str) -> None:
-    with pytest.raises(SettingsError, match="not TOML"):
+    with pytest.raises(SettingsError, match=r"not TOML|nested too deeply"):
         loads(Inner, text)
+
+
+def test_a_table_that_is_nested_too_deeply_is_an_error_of_ours() -> None:
+    with pytest.raises(SettingsError, match="nested too deeply"):
+        from_toml("[config]\n", recurse)
+
+
+def recurse(table: object) -> object:
+    return recurse(table)

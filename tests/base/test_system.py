@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import WriteError
-from breadth.base.system import atomic_file, atomic_folder, available_cores, process_exists, rename_exclusively
+from breadth.base.system import (
+    atomic_file,
+    atomic_folder,
+    available_cores,
+    process_exists,
+    rename_exclusively,
+    write_text_file,
+)
 
 
 def test_a_finished_write_replaces_the_old_file(tmp_path: Path) -> None:
@@ -101,3 +108,30 @@ def test_a_name_that_is_taken_is_never_overwritten(tmp_path: Path, monkeypatch: 
 def test_a_process_is_there_or_not() -> None:
     assert process_exists(os.getpid())
     assert not process_exists(2**22 + 1)
+
+
+def test_a_file_that_was_asked_for_gets_its_folder(tmp_path: Path) -> None:
+    write_text_file(tmp_path / "deep" / "er" / "page.html", "caf\u00e9")
+    assert (tmp_path / "deep" / "er" / "page.html").read_text(encoding="utf-8") == "caf\u00e9"
+    with pytest.raises(WriteError, match="Part of the path is a file: name a folder"):
+        write_text_file(tmp_path / "deep" / "er" / "page.html" / "inside.html", "x")
+    with pytest.raises(WriteError, match="There is a folder of this name: name a file"):
+        write_text_file(tmp_path / "deep", "x")
+
+
+def test_a_read_only_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(WriteError, match=r"Read-only file system[\s\S]*choose a folder you may write to"):
+        write_text_file(tmp_path / "page.html", "x")
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(WriteError, match="Read-only file system"):
+        write_text_file(tmp_path / "deep" / "page.html", "x")
+
+
+def test_what_to_do_depends_on_why(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="Make its folder first"), atomic_file(tmp_path / "no" / "a.txt") as temporary:
+        temporary.write_text("x")

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from breadth.cli import main
 from breadth.cli.show import open_run
+from breadth.doctor.overview import overview
 from breadth.runs.importing import import_files
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -42,3 +47,23 @@ def test_the_temporary_run_is_gone_afterwards(log: Path) -> None:
         folder = run.folder
         assert folder.exists()
     assert not folder.exists()
+
+
+def test_a_run_that_is_just_called_run_is_shown_by_the_end_of_its_path(log: Path, tmp_path: Path) -> None:
+    import_files([log], tmp_path / "exp3" / "run")
+    with open_run([tmp_path / "exp3" / "run"]) as run:
+        assert overview(run).title == f"{tmp_path.name}/exp3"
+    with open_run([log]) as run:
+        assert overview(run).title == "out"
+
+
+@pytest.mark.parametrize(("address", "words"), [("/", "is a whole disk"), ("s3://bucket/run", "needs s3fs")])
+def test_an_address_that_cannot_be_read_gets_two_sentences(
+    address: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setattr(sys, "argv", ["breadth", "show", address])
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert ended.value.code == main.BAD_INPUT
+    assert words in capsys.readouterr().err

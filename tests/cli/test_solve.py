@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable
@@ -13,10 +14,13 @@ from rich.console import Console
 
 from breadth.api import api_key, resolve_policy, server_urls
 from breadth.base.errors import ServerError, SettingsError
-from breadth.cli.solve import describe_totals, print_answer, print_table, read_input, solve, vote_lines
+from breadth.cli.main import app
+from breadth.cli.solve import EXIT_UNREAD, describe_totals, print_answer, print_table, read_input, solve, vote_lines
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.runs.reader import Run
 from breadth.runtime.driver import MAX_VOTES_LISTED
+from breadth.testing.fake_replies import Reply
+from breadth.testing.fake_server import FakeServer
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 QUESTION = "What is 3 + 4? Write only: The answer is 7."
@@ -98,7 +102,7 @@ def test_a_file_of_questions(breadth: Command, llama: str, tmp_path: Path, alloc
         150,
     )
     done = breadth("solve", "--tasks", tmp_path / "tasks.jsonl", *arguments, *allocator)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, EXIT_UNREAD), done.stderr
     assert "3 questions" in done.stdout
     assert "of 3" in done.stdout
 
@@ -185,6 +189,40 @@ def test_the_policy_is_prepared_before_anything_is_asked(monkeypatch: pytest.Mon
     with pytest.raises(ServerError, match="No server answers"):
         solve("q", ["http://127.0.0.1:9"], "adaptive-vote,most=3", temperature=0.5)
     assert prepared == [AdaptiveVote(most=3)]
+
+
+def solve_with(reply: Reply, *settings: str) -> int:
+    """Solve one question on a server with one constant reply; return the exit status."""
+
+    async def work() -> int:
+        async with FakeServer(reply) as server:
+            arguments = ["solve", "7 + 12?", "--url", server.url, "--policy", "vote,n=2", *settings]
+            return await asyncio.to_thread(run_verb, arguments)
+
+    def run_verb(arguments: list[str]) -> int:
+        try:
+            app(arguments)
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    return asyncio.run(work())
+
+
+def test_a_reply_that_is_only_a_number_is_its_own_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert solve_with(Reply.from_text("19"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["answer"] == "19"
+
+
+def test_replies_without_a_readable_answer_are_said_so_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert solve_with(Reply.from_text("I would have to think about it")) == EXIT_UNREAD
+    heard = capsys.readouterr()
+    assert "I would have to think" in heard.out
+    assert "No answer could be read in any of 2 replies" in heard.err
+    assert "--answer-format number" in heard.err
+    assert solve_with(Reply.from_text("one two three four five six"), "--max-tokens", "3") == EXIT_UNREAD
+    assert "Raise --max-tokens" in capsys.readouterr().err
+    assert solve_with(Reply.from_text("I would have to think about it"), "--answer-format", "whole") == 0
 
 
 def row(**changes: Any) -> dict[str, Any]:

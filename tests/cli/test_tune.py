@@ -121,6 +121,9 @@ def test_the_best_budget_is_found_and_the_policy_written(tune: Command, url: str
 def test_json_is_all_there_is_on_standard_output(tune: Command, url: str, tmp_path: Path) -> None:
     done = tune(url, *SMALL, "--budgets", "none", "--yes", "--json")
     page = json.loads(done.stdout)
+    assert f"--policy {tmp_path / 'run' / 'policy.toml'}" in done.stdout, "the path as it was written"
+    assert page["title"].startswith("Tuning: ")
+    assert page["title"] != "Tuning: run"
     assert page["sections"][0]["severity"] == "cannot tell"
     assert done.exit_code == verb.EXIT_CANNOT_TELL
     assert Policy.parse(str(tmp_path / "run" / "policy.toml")).strategy == Single()

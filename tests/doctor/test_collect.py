@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from breadth.doctor.collect import (
     read_training_data,
 )
 from breadth.runs.importer import all_importers
+from breadth.runs.paths import locate
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 
@@ -233,3 +235,43 @@ def test_parquet_and_json_documents_are_read_too_and_no_more_than_needed(tmp_pat
     assert is_training_data(tmp_path / "x.parquet", b"PAR1")
     assert len(read_training_data(tmp_path / "x.parquet")) == MAX_DATA_ROWS
     assert read_training_data(tmp_path / "x.json")[2] == "What is 2 plus one?"
+
+
+def test_a_whole_disk_links_in_a_circle_and_a_closed_folder_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UnknownFormatError, match="is a whole disk"):
+        classify_files([Path(tmp_path.anchor)], all_importers())
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(FileError, match="cannot be read"):
+        classify_files([tmp_path / "loop"], all_importers())
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(FileError, match="cannot be read: Permission denied"):
+        classify_files([tmp_path], all_importers())
+
+
+def test_the_doctor_reads_a_run_in_an_object_store(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "mine")
+    for step in range(1, 4):
+        writer.metrics(step, {"entropy": 1.0 / step})
+    fsspec.filesystem("memory").put(str(tmp_path / "mine"), "/bucket/mine", recursive=True)
+    collected = collect_evidence([locate("memory://bucket/mine")], tmp_path / "work")
+    assert [case.name for case in collected.cases] == ["mine"]
+
+
+@pytest.mark.parametrize("value", ["[" * 3000 + "]" * 3000, "{a=" * 3000 + "1" + "}" * 3000])
+def test_toml_that_is_nested_too_deeply_is_said(tmp_path: Path, value: str) -> None:
+    (tmp_path / "policy.toml").write_text(f'strategy = {{kind = "vote", x = {value}}}\n')
+    with pytest.raises(BrokenFileError, match="nested too deeply"):
+        classify_files([tmp_path / "policy.toml"], all_importers())
+    assert "nested too deeply" in classify_files([tmp_path], all_importers()).unused[0].problem
+
+
+def test_a_number_of_thousands_of_digits_is_no_policy(tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(f"strategy = {'9' * 6000}\n")
+    with pytest.raises(UnknownFormatError):
+        classify_files([tmp_path / "other.toml"], all_importers())

@@ -61,6 +61,12 @@ def test_the_whole_reply() -> None:
     assert Reading("whole").read_with_key("N/A") == (None, None)
 
 
+def test_a_complete_reply_that_is_nothing_but_an_answer_is_read() -> None:
+    assert Reading().read_with_key("19.0") == ("19.0", "19")
+    assert Reading().read_with_key("I think so") == (None, None)
+    assert Reading().read("12", ended=False) is None
+
+
 def test_only_a_stated_answer_counts_in_a_text_cut_at_its_cap() -> None:
     assert Reading("whole").read("Par", ended=False) is None
     assert Reading("number").read("3 and 4", ended=False) is None

@@ -16,6 +16,7 @@ from breadth.measure import answers
 from breadth.measure.answers import (
     answer_classes,
     answer_key,
+    final_answer,
     is_prose,
     number_key,
     reference_key,
@@ -82,6 +83,39 @@ from breadth.measure.answers import (
 )
 def test_the_stated_answer(text: str, answer: str | None) -> None:
     assert stated_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("19", "19"),
+        (" 19.\n", "19"),
+        ("**-1,000**", "**-1,000**"),
+        ("x = 3", "x = 3"),
+        (r"$\frac{\pi}{2}$", r"$\frac{\pi}{2}$"),
+        ("(B)", "(B)"),
+        ("50%", "50%"),
+        ("(1, 2]", "(1, 2]"),
+        ("6 * 7 = 42", "6 * 7 = 42"),
+        ("<think>12 or 13?</think>\n\n13", "13"),
+        (r"\boxed{5} and 6", "5"),
+        ("The answer is 7.", "7"),
+        ("x", None),
+        ("19 apples", None),
+        ("step 1", None),
+        ("1\n2", None),
+        ("7?", None),
+        ("(1, 2", None),
+        (r"\boxed{12", None),
+        ("#1", None),
+        ("...", None),
+        ("1 + " * 40 + "1", None),
+        ("", None),
+    ],
+)
+def test_a_reply_that_is_nothing_but_an_answer_is_its_answer(reply: str, answer: str | None) -> None:
+    assert final_answer(reply) == answer
+    assert final_answer(reply, truncated=True) == stated_answer(reply)
 
 
 def test_all_statements_in_order_each_once() -> None:

@@ -396,9 +396,11 @@ def test_the_file_is_written_whole(full: Page, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_folder_that_is_not_there_is_an_error_with_a_remedy(full: Page, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_made(full: Page, tmp_path: Path) -> None:
+    save_html(full, tmp_path / "missing" / "report.html")
+    assert (tmp_path / "missing" / "report.html").is_file()
     with pytest.raises(WriteError, match="could not be written"):
-        save_html(full, tmp_path / "missing" / "report.html")
+        save_html(full, tmp_path / "missing" / "report.html" / "inside.html")
 
 
 def test_half_a_surrogate_pair_can_be_saved(tmp_path: Path) -> None:

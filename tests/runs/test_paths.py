@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import fsspec
 import pytest
 
-from breadth.base.errors import MissingExtraError, NotARunError
+from breadth.base.errors import BrokenFileError, MissingExtraError, NotARunError, SettingsError, UnknownFormatError
 from breadth.doctor.overview import overview
-from breadth.runs.paths import display_name, is_remote, locate
+from breadth.runs import paths
+from breadth.runs.importing import list_files
+from breadth.runs.paths import display_name, is_remote, locate, raise_if_named, source_name, walk_folder
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
 
@@ -30,7 +33,7 @@ def test_a_run_in_an_object_store_opens_and_answers(tmp_path: Path) -> None:
     run = Run.open("memory://bucket/run")
     assert run.series("entropy").values.tolist() == [1.0, 0.5, 1 / 3]
     assert run.query("SELECT sum(reward) s FROM rollouts")["s"].to_pylist() == [3.0]
-    assert overview(run).title == "run"
+    assert overview(run).title == "bucket"
 
 
 def test_an_address_without_a_run_is_reported() -> None:
@@ -44,7 +47,69 @@ def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) 
         locate("s3://bucket/run")
 
 
-def test_what_a_run_is_called() -> None:
+def test_an_address_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    for job in (locate, Run.open):
+        with pytest.raises(SettingsError, match=r"s3:// addresses needs a package[\s\S]*pip \(s3:// needs s3fs"):
+            job("s3://bucket/run")
+    with pytest.raises(SettingsError, match=r"nonsense:// is no kind of address we know"):
+        locate("nonsense://bucket/run")
+
+
+def test_what_a_store_raises_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("no credentials")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "info", refuse)
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "isfile", refuse)
+    with pytest.raises(NotARunError, match=r"RuntimeError: no credentials[\s\S]*credentials"):
+        Run.open("memory://bucket/run")
+
+
+def test_a_whole_disk_is_refused_before_anything_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "walk", None)
+    with pytest.raises(UnknownFormatError, match="is a whole disk"):
+        list_files(Path(tmp_path.anchor))
+
+
+def test_a_folder_of_very_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "MAX_LISTED_FILES", 2)
+    for number in range(3):
+        (tmp_path / f"{number}.txt").touch()
+    with pytest.raises(UnknownFormatError, match="holds more than 2 files"):
+        walk_folder(tmp_path)
+
+
+def test_only_files_are_listed(tmp_path: Path) -> None:
+    for name in ("b/2.txt", "b/1.txt", "a.txt", ".git/x.txt", "b/.hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert [str(file.relative_to(tmp_path)) for file in walk_folder(tmp_path)] == ["a.txt", "b/1.txt", "b/2.txt"]
+
+
+def test_a_folder_that_may_not_be_read_is_said_and_one_inside_it_passed_over(tmp_path: Path) -> None:
+    raise_if_named(tmp_path, PermissionError(13, "Permission denied", str(tmp_path / "inside")))
+    with pytest.raises(BrokenFileError, match="cannot be read: Permission denied"):
+        raise_if_named(tmp_path, PermissionError(13, "Permission denied", str(tmp_path)))
+
+
+def test_what_a_run_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert display_name(Path("/x/remedies/plain/seed-0/run"), "run") == "plain/seed-0"
     assert display_name(Path("/x/outputs/mine"), "my run") == "my run"
-    assert display_name(Path("run")) == "run"
+    assert display_name(Path("/run")) == "run"
+    assert display_name(locate("memory://bucket/run")) == "bucket"
+    (tmp_path / "exp3" / "run").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "exp3" / "run")
+    for place in (Path(), Path("../run")):
+        assert display_name(place, "run") == f"{tmp_path.name}/exp3"
+
+
+def test_a_file_of_a_run_is_called_by_what_tells_it_apart(tmp_path: Path) -> None:
+    (tmp_path / "exp3" / "run").mkdir(parents=True)
+    assert source_name(Path("/x/qwen2.5/trainer_state.json")) == "qwen2.5"
+    assert source_name(Path("/x/exp3/run/metrics.jsonl")) == "x/exp3"
+    assert source_name(Path("/x/exp3/seed-1.csv")) == "seed-1"
+    assert source_name(tmp_path / "exp3" / "run") == f"{tmp_path.name}/exp3"

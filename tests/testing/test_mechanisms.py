@@ -395,12 +395,20 @@ def test_a_neutral_setting_that_does_something() -> None:
         )
 
 
-def test_what_is_in_no_catalogue_is_told_how_to_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_can_be_tried_before_it_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(MECHANISMS.entries, "test-good")
-    with pytest.raises(
-        AssertionError, match=r"Good has no name in TOML: register it in the entry-point group breadth\.mechanisms"
-    ):
-        check_mechanism(Good())
+    before = dict(MECHANISMS.entries)
+    check_mechanism(Good(), neutral=Good(1.0))
+    assert before == MECHANISMS.entries, "the provisional name is gone"
+
+
+def test_a_class_inside_a_function_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Local(Good):
+        """Nobody can import this one."""
+
+    with pytest.raises(AssertionError, match="Local is defined in a function"):
+        check_mechanism(Local())
 
 
 def _nothing(self: Any, given: Any) -> None:

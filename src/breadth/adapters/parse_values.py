@@ -53,6 +53,15 @@ def metric_rows(values: Mapping[str, float], step: int | None, time: float | Non
     return [MetricRow(part, step, time, split) for split, part in parts.items() if part]
 
 
+TRAIN_SPLITS = frozenset({"train", "training"})
+"""Words for the problems trained on; every other word (test, val, validation, dev) names held-out ones."""
+
+
+def as_split(word: Any) -> Split:
+    """Return our split for a trainer's or data set's word for it."""
+    return "train" if as_text(word).strip().casefold() in TRAIN_SPLITS else "eval"
+
+
 def is_held_out(name: str) -> bool:
     """Whether a name is that of a score on held-out problems."""
     return bool(strip_held_out_prefix(name))
@@ -270,10 +279,15 @@ def add_derived_columns(
         known = {prompt: problem_id(prompt or "") for prompt in dict.fromkeys(texts["prompt"])}
         columns["problem"] = pa.array([known[prompt] for prompt in texts["prompt"]], pa.string())
     if "answer" not in columns and "completion" in columns:
-        from breadth.measure.answers import stated_answer  # its patterns take time to compile; a log has no completions
+        from breadth.measure.answers import final_answer  # its patterns take time to compile; a log has no completions
 
+        cut = columns["truncated"].to_pylist() if "truncated" in columns else [None] * len(texts["completion"])
         columns["answer"] = pa.array(
-            [stated_answer(text) if text else None for text in texts["completion"]], pa.string()
+            [
+                final_answer(text, truncated=bool(flag)) if text else None
+                for text, flag in zip(texts["completion"], cut, strict=True)
+            ],
+            pa.string(),
         )
     if "sample" not in columns:
         columns["sample"] = pa.array([number - 1 for number in numbers], pa.int32())

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from breadth.base.catalogue import Catalogue
 from breadth.base.errors import BrokenFileError, SettingsError, suggestion
-from breadth.base.system import atomic_file
+from breadth.base.system import write_text_file
 
 T = TypeVar("T")
 KIND = "kind"
@@ -63,17 +63,26 @@ def dumps(settings: Any) -> str:
 
 def loads(cls: type[T], text: str) -> T:
     """Build ``cls`` from TOML text."""
+    return from_toml(text, lambda table: from_table(cls, table))
+
+
+def from_toml(text: str, build: Callable[[dict[str, Any]], T]) -> T:
+    """Parse TOML text and build something from its table; SettingsError where it is no TOML or nested too deeply."""
     try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
-        raise SettingsError(f"This is not TOML: {error}.", "Correct the line it names.") from error
-    return from_table(cls, table)
+        try:
+            table = tomllib.loads(text)
+        except ValueError as error:  # TOMLDecodeError is one, and so is a number of 5,000 digits
+            raise SettingsError(f"This is not TOML: {error}.", "Correct the line it names.") from error
+        return build(table)
+    except RecursionError as error:
+        raise SettingsError(
+            "This TOML is nested too deeply.", "Write fewer tables or lists inside one another."
+        ) from error
 
 
 def dump(settings: Any, path: Path) -> None:
     """Write settings to a TOML file, whole or not at all; a lone surrogate becomes a question mark."""
-    with atomic_file(path) as temporary:
-        temporary.write_text(dumps(settings), encoding="utf-8", errors="replace")
+    write_text_file(path, dumps(settings))
 
 
 def load(cls: type[T], path: Path) -> T:

@@ -122,6 +122,16 @@ def process_exists(number: int) -> bool:
     return True
 
 
+def write_text_file(target: Path, text: str) -> None:
+    """Write a file a user asked for, whole or not at all; its folder is made where it is missing."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(target, error) from error
+    with atomic_file(target) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+
+
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
     """Yield the path of a folder to make; on success it becomes ``target`` in one step, on failure nothing is left.
@@ -140,13 +150,28 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         raise write_error(target, error) from error
 
 
+WRITE_REMEDIES = {
+    errno.ENOENT: "Make its folder first, or name one that exists",
+    errno.ENOTDIR: "Part of the path is a file: name a folder",
+    errno.EEXIST: "Part of the path is a file: name a folder",
+    errno.EISDIR: "There is a folder of this name: name a file",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+    errno.EROFS: "The disk is read-only: choose a folder you may write to",
+    errno.EACCES: "Choose a folder you may write to",
+    errno.EPERM: "Choose a folder you may write to",
+    errno.ENOSPC: "Free some space, or choose a folder on another disk",
+    errno.EDQUOT: "Free some space, or choose a folder on another disk",
+}
+"""What to do about the operating system's refusals to write."""
+
+
 def write_error(path: Path, error: OSError) -> WriteError:
     """Turn an operating-system error into one that says what to do."""
+    remedy = WRITE_REMEDIES.get(error.errno or 0, "Free some space or choose a folder you may write to")
     return WriteError(
         path,
         f"could not be written: {error.strerror or error}.",
-        "Free some space or choose a folder you may write to, then run the same command again; what was there before is"
-        " untouched.",
+        f"{remedy}, then run the same command again; what was there before is untouched.",
     )
 
 

@@ -99,15 +99,25 @@ def main(
     del version
 
 
+def flush_or_discard_output() -> None:
+    """Write what is still buffered, or drop it where that is impossible, so that nothing fails at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run() -> None:
     """Run the command line; our errors, and a full disk under our output, are two sentences and exit status 2."""
     gc.set_threshold(GC_THRESHOLD)
     try:
         try:
             app()
-        finally:
+        except SystemExit:
             sys.stdout.flush()  # here an error can still be reported; at exit Python only mentions that it ignores one
+            raise
     except BreadthError as error:
+        flush_or_discard_output()
         typer.echo(f"breadth: {strip_escapes(str(error))}", err=True)
         sys.exit(BAD_INPUT)
     except BrokenPipeError:
@@ -116,7 +126,7 @@ def run() -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes there
+        flush_or_discard_output()
         typer.echo(
             f"breadth: Cannot write to standard output: {error.strerror}.\n  -> Redirect it to a disk with free space.",
             err=True,

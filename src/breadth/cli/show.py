@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -15,7 +16,7 @@ from breadth.cli.import_ import ColumnMap, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.doctor.overview import overview
 from breadth.runs.importing import import_files
-from breadth.runs.paths import is_remote, locate
+from breadth.runs.paths import is_regular_file, is_remote, locate, source_name
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE
 
@@ -42,17 +43,12 @@ def show(
 def open_run(paths: Sequence[Path | str], columns: Sequence[str] | None = None) -> Iterator[Run]:
     """Open a run folder, or import foreign files into a temporary one."""
     places = [locate(path) for path in paths]
-    if len(places) == 1 and (is_remote(places[0]) or (places[0] / HEADER_FILE).is_file()):
+    if len(places) == 1 and (is_remote(places[0]) or is_regular_file(places[0] / HEADER_FILE)):
         yield Run.open(paths[0])
         return
     with TemporaryDirectory(prefix="breadth-") as folder:
-        target = Path(folder) / display_source(places[0].resolve())
+        target = Path(folder) / "imported"
         with progress("importing") as report:
             import_files(places, target, importers=importers_with(parse_columns(columns)), progress=report)
-        yield Run.open(target)
-
-
-def display_source(path: Path) -> str:
-    """Return the name of the run a file belongs to: its folder, for file names that every run has."""
-    named = path.parent if path.stem in ("trainer_state", "metrics") else path
-    return named.stem or "run"
+        run = Run.open(target)
+        yield replace(run, header=replace(run.header, name=source_name(places[0])))

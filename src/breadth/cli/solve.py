@@ -33,6 +33,8 @@ from breadth.runtime.solve_context import ModelJudge
 
 EXIT_NO_ANSWER = 1
 """Exit status when no sample arrived."""
+EXIT_UNREAD = 3
+"""Exit status when samples arrived, and no answer could be read in any of them."""
 
 Url = Annotated[
     list[str] | None,
@@ -100,6 +102,9 @@ def solve(
     print_answers(done, chosen, questions, single=tasks is None, as_json=as_json)
     if not any(solved.arrived for solved in done):
         raise typer.Exit(EXIT_NO_ANSWER)
+    if all(solved.answer.key is None for solved in done):
+        typer.echo(f"breadth: {unread_hint(done)}", err=True)
+        raise typer.Exit(EXIT_UNREAD)
 
 
 def read_input(question: str | None, tasks: Path | None) -> list[Question]:
@@ -216,6 +221,19 @@ def error_of(solved: SolveResult) -> BreadthError:
     if solved.budget_exhausted:
         return SettingsError("The budget was spent before one completion arrived.", "Allow more tokens or seconds.")
     return ServerError("The server sent nothing.", "Look at its log.")
+
+
+def unread_hint(done: Sequence[SolveResult]) -> str:
+    """Return the problem and what to do about it when no answer could be read in any reply."""
+    finishes = [candidate.finish for solved in done for candidate in solved.answer.candidates]
+    cut = finishes.count("length")
+    problem = f"No answer could be read in any of {len(finishes)} replies"
+    if 2 * cut > len(finishes):
+        return f"{problem}; {cut} of them were cut at their cap.\n  -> Raise --max-tokens."
+    return (
+        f"{problem}.\n  -> Ask for a form that can be read: --system 'Write the final answer as \\boxed{{...}}.' Or"
+        " take the last number (--answer-format number) or the whole reply (--answer-format whole) as the answer."
+    )
 
 
 SHOWN_ANSWERS = 6

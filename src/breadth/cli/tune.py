@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -297,7 +297,8 @@ def choose_policy(out: Path, policy_out: Path, *, as_json: bool, html: Path | No
     with progress("choosing"):
         result = analyze_sweep(run)
     dump(result.policy, policy_out)
-    deliver(build_tuning_page(result, run.header), as_json=as_json, html=html)
+    page = build_tuning_page(result, replace(run.header, name=run.name), str(policy_out))
+    deliver(page, as_json=as_json, html=html)
     typer.echo(f"wrote {policy_out}", err=True)
     if not result.choice.is_conclusive:
         raise typer.Exit(EXIT_CANNOT_TELL)

@@ -6,6 +6,7 @@ a probed server. Then the files of one run are put together.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +23,16 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.importing import drop_contained_files, import_recognised, read_logs
-from breadth.runs.jsonl import read_head, read_json_rows, read_parquet_rows
-from breadth.runs.paths import display_name
+from breadth.runs.jsonl import read_error, read_head, read_json_rows, read_parquet_rows
+from breadth.runs.paths import (
+    display_name,
+    is_folder,
+    is_regular_file,
+    is_remote,
+    refuse_too_many_files,
+    refuse_whole_disk,
+    source_name,
+)
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE, Remark
 
@@ -38,8 +47,6 @@ else:
 
 LOG_KINDS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})
 """Kinds of file that each hold a whole run, so two of them are two runs; tables of metrics count too."""
-GENERIC_STEMS = frozenset({"trainer_state", "metrics", "train", "log", "output", "run"})
-"""File names that every run has, so the run is named after its folder."""
 OnImport = Callable[[str], None]
 """Receives a line of progress while files are imported."""
 
@@ -136,9 +143,9 @@ def group_by_run(files: Sequence[RecognisedFile]) -> list[tuple[str, list[Recogn
         if not is_log(file):
             log_path = nearest_log(file.path, [log.path for log in logs])
             (alone[file.path.parent] if log_path is None else groups[log_path]).append(file)
-    named = [(run_name(path), group) for path, group in groups.items()]
+    named = [(source_name(path), group) for path, group in groups.items()]
     return named + [
-        (run_name(group[0].path if len(group) == 1 else folder / "run"), group) for folder, group in alone.items()
+        (source_name(group[0].path if len(group) == 1 else folder), group) for folder, group in alone.items()
     ]
 
 
@@ -156,12 +163,6 @@ def nearest_log(path: Path, logs: Sequence[Path]) -> Path | None:
         if here:
             return here[0] if len(here) == 1 else None
     return None
-
-
-def run_name(path: Path) -> str:
-    """Return the name of a log's run: the folder's name where the file name is generic."""
-    named = path.absolute().parent if path.stem in GENERIC_STEMS else path
-    return named.stem or "run"
 
 
 def build_cases(runs: Sequence[tuple[str, Run]], sources: ClassifiedFiles) -> list[Evidence]:
@@ -245,9 +246,15 @@ def classify_files(paths: Sequence[Path], importers: Sequence[Importer]) -> Clas
     """Classify files and folders; an unreadable file is an error if the user named it, else a remark."""
     sources = ClassifiedFiles(named=frozenset(paths))
     for path in paths:
-        if not path.exists():
+        if is_remote(path):
+            sources.folders.append(path)
+            sources.used.append(f"{display_name(path)}: run folder")
+            continue
+        if not os.path.lexists(path):
             raise NotARunError(path, "does not exist.", "Check the spelling.")
-        for file in walk_files(path, sources, frozenset(path.resolve().parents)):
+        refuse_whole_disk(path)
+        for number, file in enumerate(walk_files(path, sources, frozenset(real_path(path).parents))):
+            refuse_too_many_files(path, number)
             try:
                 classify_file(file, importers, sources)
             except FileError as error:
@@ -255,21 +262,31 @@ def classify_files(paths: Sequence[Path], importers: Sequence[Importer]) -> Clas
     return sources
 
 
+def real_path(path: Path) -> Path:
+    """Return a path without links; unlike Path's own, this ends on links that point at one another."""
+    return Path(os.path.realpath(path))
+
+
 def walk_files(path: Path, sources: ClassifiedFiles, above: frozenset[Path]) -> Iterator[Path]:
     """Yield the files under a path; run folders are recorded as a whole.
 
     Links to a parent folder are not followed.
     """
-    if not path.is_dir():
+    if not is_folder(path):
         yield path
         return
-    if (real := path.resolve()) in above:
+    if (real := real_path(path)) in above:
         return
-    if (path / HEADER_FILE).is_file():
+    if is_regular_file(path / HEADER_FILE):
         sources.folders.append(path)
         sources.used.append(f"{display_name(path)}: run folder")
         return
-    for number, inside in enumerate(sorted(path.iterdir())):
+    try:
+        content = sorted(path.iterdir())
+    except OSError as error:
+        sources.refuse(read_error(path, error))
+        return
+    for number, inside in enumerate(content):
         if number > MAX_FILES_PER_FOLDER:
             raise UnknownFormatError(
                 path, f"holds more than {MAX_FILES_PER_FOLDER:,} files.", "Point at the folder of one run."
@@ -298,8 +315,12 @@ def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:
     """Take an inference policy or a probed server; False for any other TOML."""
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8", errors="replace"))
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a number of thousands of digits in it
         return False
+    except RecursionError as error:
+        raise BrokenFileError(
+            file, "is TOML nested too deeply to be read.", "Write fewer tables or lists inside one another."
+        ) from error
     if "strategy" in table:
         from breadth.inference.policy import Policy
 

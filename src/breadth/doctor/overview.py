@@ -51,7 +51,7 @@ def overview(run: Run) -> Page:
         Fact("from", f"{sources}{more}" or "a live run"),
     ]
     return Page(
-        run.header.name or run.folder.name,
+        run.name,
         sections,
         subtitle="What this run says about its breadth",
         provenance=provenance,

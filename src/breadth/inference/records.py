@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from breadth.base.errors import require
-from breadth.measure.answers import answer_key, stated_answer
+from breadth.measure.answers import answer_key, bare_answer, stated_answer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,8 +34,9 @@ class Reading:
     r"""How to find the answer in a completion."""
 
     how: Literal["stated", "number", "whole"] = "stated"
-    r"""stated: a ``\boxed{}``, an answer tag, '####' or 'the answer is'. number: a stated answer, else the last number.
-    whole: the reply itself, for prompts that ask for nothing but the answer."""
+    r"""stated: a ``\boxed{}``, an answer tag, '####' or 'the answer is', else a reply that is nothing but a number, a
+    letter or a short formula. number: a stated answer, else the last number. whole: the reply itself, for prompts that
+    ask for nothing but the answer."""
 
     def __post_init__(self) -> None:
         require(self, "how", self.how in READING_MODES, "one of " + ", ".join(READING_MODES))
@@ -50,7 +51,9 @@ class Reading:
         found = stated_answer(text)
         if found is not None:
             return found if ended or not text.rstrip(" .,").endswith(found) else None
-        numbers = _NUMBER.findall(text) if self.how == "number" and ended else []
+        if self.how == "stated":
+            return bare_answer(text) if ended else None
+        numbers = _NUMBER.findall(text) if ended else []
         return numbers[-1] if numbers else None
 
     def read_with_key(self, text: str, *, ended: bool = True) -> tuple[str | None, str | None]:

@@ -21,6 +21,8 @@ from breadth.measure.validate import IntArray
 
 MAX_PHRASE_CHARS = 100
 """Characters after 'the answer is' beyond which it is talk, not an answer."""
+MAX_BARE_CHARS = 60
+"""Characters of a reply beyond which it is talk, not a bare answer."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(?:\{|(-?\d[\d.,/]{0,50}))")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -33,6 +35,9 @@ _PHRASE = re.compile(
 )
 _MATHS_SPAN = re.compile(r"\$\$?(?!\s?-?[\d,.]+(?:[\s.,;!?]|$))([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\*\*|</")
+_BARE = re.compile(r"[^\n?<>#]*(?:\d|\\[A-Za-z])[^\n?<>#]*|\(?[A-J][).:]?|\([a-j]\)")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_WORD = re.compile(r"[^\W\d_]{2}")
 _NO_ANSWER = re.compile(r"(?:not|correct|incorrect|wrong|right)\b", re.IGNORECASE)
 
 
@@ -186,6 +191,30 @@ def _cut_phrase(content: str) -> tuple[str, int]:
     sentence_end = _SENTENCE_END.search(content)
     end = sentence_end.start() if sentence_end else len(content)
     return content[:end].strip(" \t*_`\"'"), end
+
+
+def final_answer(reply: str, *, truncated: bool = False) -> str | None:
+    """Return the answer of a reply: the one it states, else the reply itself if that is nothing but an answer.
+
+    Of a reply that was cut, only a stated answer counts: '12' may be half of '125'.
+    """
+    return stated_answer(reply) or (None if truncated else bare_answer(reply))
+
+
+def bare_answer(reply: str) -> str | None:
+    r"""Return what is behind any thinking if it is nothing but an answer: '19', '(B)', 'x = 3', ``\frac{1}{2}``.
+
+    That is one short line without a word of two letters or more (LaTeX commands are no words). 'Hello', '19 apples' and
+    'step 1' stay unread.
+    """
+    start = reply.rfind("</think>") + len("</think>") if "</think>" in reply else 0
+    if len(reply) - start > 4 * MAX_BARE_CHARS:
+        return None
+    answer = reply[start:].strip().rstrip(".,;:! ")
+    if len(answer) > MAX_BARE_CHARS or not _BARE.fullmatch(answer) or _WORD.search(_COMMAND.sub("", answer)):
+        return None
+    is_closed = sum(map(answer.count, "([{")) == sum(map(answer.count, ")]}"))
+    return answer if is_closed and "box" not in answer else None
 
 
 _MAX_NUMERAL_CHARS = 400

@@ -28,6 +28,8 @@ _NORMAL_MAD = 1.482602218505602
 # Standard deviation of a normal variable over its median absolute deviation.
 _MAX_VALUE = 1e100
 # Beyond this squares overflow; a logged value this large is an overflow in the making.
+_MIN_SIZE = 1e-90
+# A series whose values all are smaller is zero: some of its squares would be.
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,10 @@ def clean_series(steps: npt.ArrayLike, values: npt.ArrayLike) -> CleanSeries:
         )
     good = is_usable(kept)
     order = np.argsort(at[good], kind="stable")
-    values_kept = np.where(np.abs(kept) < 1 / _MAX_VALUE, 0.0, kept)[good][
-        order
-    ]  # squares of smaller ones are zero anyway
-    return CleanSeries(at[good][order], values_kept, int(np.count_nonzero(~good)))
+    size = np.abs(kept[good])
+    # Squares of smaller values are zero. A series of nearly that size is zero as a whole, or it would jump there.
+    lowest = 1 / _MAX_VALUE if size.max(initial=0.0) > _MIN_SIZE else math.inf
+    return CleanSeries(at[good][order], np.where(size < lowest, 0.0, kept[good])[order], int(np.count_nonzero(~good)))
 
 
 def is_usable(values: FloatArray) -> BoolArray:

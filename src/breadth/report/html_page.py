@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from breadth.base.system import atomic_file
+from breadth.base.system import write_text_file
 from breadth.report import sections
 from breadth.report.cells import (
     NO_VALUE,
@@ -361,9 +361,8 @@ def render_html(page: Page) -> str:
 
 
 def save_html(page: Page, path: Path) -> None:
-    """Write the page to a file, whole or not at all."""
-    with atomic_file(path) as temporary:
-        temporary.write_text(render_html(page), encoding="utf-8")
+    """Write the page to a file, whole or not at all; its folder is made where it is missing."""
+    write_text_file(path, render_html(page))
 
 
 def page_head(page: Page) -> Element:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from breadth.base.system import atomic_file
+from breadth.base.system import write_text_file
 from breadth.report.cells import format_cell, format_number, typeset_minus
 from breadth.report.layout import (
     Axes,
@@ -357,8 +357,7 @@ def render_picture(curves: Sequence[Curve]) -> str:
 
 def save_picture(curves: Sequence[Curve], path: Path) -> None:
     """Write the picture to a file, whole or not at all."""
-    with atomic_file(path) as temporary:
-        temporary.write_text(render_picture(curves), encoding="utf-8")
+    write_text_file(path, render_picture(curves))
 
 
 def draw_panel(curve: Curve, place: int) -> list[Element]:

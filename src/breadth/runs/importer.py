@@ -101,7 +101,8 @@ def recognise(path: Path, importers: Sequence[Importer]) -> RecognisedFile:
             return RecognisedFile(path, importer, kind)
     remedy = (
         f"We read files of {', '.join(IMPORTERS.names())}. For any other JSONL or CSV of rows, say which column is"
-        " what: --map step=iteration --map reward=score (breadth import --help)."
+        " what: --map step=iteration --map reward=score for a log; for completions --map problem=id --map"
+        " completion=text too (breadth import --help)."
     )
     tool = next((tool for packed, tool in PACKED.items() if start.startswith(packed)), None)
     if tool is not None:

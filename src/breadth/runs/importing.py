@@ -16,6 +16,7 @@ from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, 
 from breadth.base.system import write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
+from breadth.runs.paths import is_folder, is_regular_file, walk_folder
 from breadth.runs.reader import RestartDetector, Run
 from breadth.runs.schema import (
     HEADER_FILE,
@@ -463,12 +464,11 @@ def describe_nothing_found(where: Path, remarks: Sequence[Remark]) -> str:
 
 def list_files(path: Path) -> list[Path]:
     """List the files of a path: itself, or all inside a folder but hidden ones."""
-    if not path.is_dir():
+    if not is_folder(path):
         return [path]
-    if (path / HEADER_FILE).is_file():
+    if is_regular_file(path / HEADER_FILE):
         raise UnknownFormatError(path, "is a run folder already.", "Look at it with: breadth show RUN")
-    inside = sorted(file for file in path.rglob("*") if file.is_file())
-    return [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    return walk_folder(path)
 
 
 def drop_contained_files(found: Sequence[RecognisedFile]) -> list[RecognisedFile]:

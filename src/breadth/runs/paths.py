@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
-from breadth.base.errors import MissingExtraError
+from breadth.base.errors import (
+    BreadthError,
+    BrokenFileError,
+    MissingExtraError,
+    NotARunError,
+    SettingsError,
+    UnknownFormatError,
+)
 
 DEFAULT_RUN_NAME = "run"
 """What folders are called that lie next to other files of the same run."""
@@ -19,7 +30,88 @@ def locate(place: Path | str) -> Path:
         from upath import UPath
     except ImportError as error:
         raise MissingExtraError(f"Reading {place}", "remote") from error
-    return cast("Path", UPath(place))
+    kind = str(place).partition("://")[0]
+    try:
+        path = UPath(place)
+        path.fs  # noqa: B018 - fsspec looks for the package of this kind of address when it is first asked for
+    except ImportError as error:
+        raise SettingsError(
+            f"Reading {kind}:// addresses needs a package that is not installed: {error}.",
+            "Install it next to breadth with pip (s3:// needs s3fs, gs:// gcsfs, az:// adlfs), or copy the run folder"
+            " to this machine.",
+        ) from error
+    except ValueError as error:
+        raise SettingsError(
+            f"{kind}:// is no kind of address we know.", "Give a folder, or an address such as s3://bucket/run."
+        ) from error
+    return cast("Path", path)
+
+
+@contextmanager
+def explain_remote_errors(path: Path) -> Iterator[None]:
+    """Turn whatever a file system's library raises while an address is first read into one of our errors."""
+    try:
+        yield
+    except BreadthError:
+        raise
+    except Exception as error:
+        if not is_remote(path):
+            raise
+        raise NotARunError(
+            str(path),
+            f"cannot be read: {type(error).__name__}: {str(error)[:200]}.",
+            "Check the address, the network and the credentials that its library expects.",
+        ) from error
+
+
+MAX_LISTED_FILES = 100_000
+"""Files listed under one folder; a larger one was hardly meant."""
+
+
+def refuse_whole_disk(path: Path) -> None:
+    """Raise for the root of a disk: nobody keeps a run there, and looking through it takes hours."""
+    if path.absolute().parent == path.absolute():
+        raise UnknownFormatError(path, "is a whole disk.", "Point at the folder of one run, or at a log file.")
+
+
+def refuse_too_many_files(path: Path, found: int) -> None:
+    """Raise where a folder holds more files than any run."""
+    if found > MAX_LISTED_FILES:
+        raise UnknownFormatError(
+            path, f"holds more than {MAX_LISTED_FILES:,} files.", "Point at the folder of one run."
+        )
+
+
+def is_regular_file(path: Path) -> bool:
+    """Say whether a path is a file or a link to one; no for a path that may not be looked at."""
+    return path.is_file() if is_remote(path) else os.path.isfile(path)  # noqa: PTH113 - Path's raises there
+
+
+def is_folder(path: Path) -> bool:
+    """Say whether a path is a folder or a link to one; no for a path that may not be looked at."""
+    return path.is_dir() if is_remote(path) else os.path.isdir(path)  # noqa: PTH112 - Path's raises there
+
+
+def raise_if_named(folder: Path, error: OSError) -> None:
+    """Raise where the folder itself cannot be read; one inside it is passed over."""
+    if str(error.filename) == str(folder):
+        raise BrokenFileError(
+            folder, f"cannot be read: {error.strerror or error}.", "Check that you may read it."
+        ) from error
+
+
+def walk_folder(folder: Path) -> list[Path]:
+    """List the files under a folder in order, without hidden ones, devices, and folders that may not be read."""
+    if is_remote(folder):
+        return sorted(file for file in folder.rglob("*") if file.is_file())
+    refuse_whole_disk(folder)
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=partial(raise_if_named, folder)):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        places = (Path(parent, name) for name in files if not name.startswith("."))
+        found += filter(is_regular_file, places)
+        refuse_too_many_files(folder, len(found))
+    return sorted(found)
 
 
 def is_remote(path: Path) -> bool:
@@ -31,5 +123,18 @@ def display_name(folder: Path, name: str = "") -> str:
     """Return what people call a run: its name, or the last telling parts of its path where it is just called run."""
     if name and name != DEFAULT_RUN_NAME:
         return name
-    parts = [part for part in folder.parts if part not in (DEFAULT_RUN_NAME, "/", "..", ".")]
-    return "/".join(parts[-2:]) or DEFAULT_RUN_NAME
+    whole = folder if is_remote(folder) else Path(os.path.abspath(folder))  # noqa: PTH100 - Path's keeps '..'
+    parts = [part.strip("/") for part in whole.parts if part not in (DEFAULT_RUN_NAME, "/", "..", ".")]
+    return "/".join(part for part in parts[-2:] if part) or DEFAULT_RUN_NAME
+
+
+GENERIC_STEMS = frozenset({"trainer_state", "metrics", "train", "log", "output", "run"})
+"""File names that every run has, so the run is named after its folder."""
+
+
+def source_name(path: Path) -> str:
+    """Return what people call the run of a file: the file's name, or its folder's where every run has such a file."""
+    whole = Path(os.path.abspath(path))  # noqa: PTH100 - Path's keeps '..'
+    if is_folder(path):
+        return display_name(whole, whole.name)
+    return display_name(whole.parent, whole.parent.name) if whole.stem in GENERIC_STEMS else whole.stem

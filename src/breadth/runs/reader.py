@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
-from breadth.base.errors import BrokenFileError, FileError, suggestion
+from breadth.base.errors import BrokenFileError, FileError
 from breadth.runs.jsonl import BATCH_BYTES, measure_groups, parquet_errors, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
-from breadth.runs.paths import is_remote, locate
+from breadth.runs.paths import display_name, explain_remote_errors, is_remote, locate
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
     REQUIRED_COLUMNS,
@@ -171,7 +171,8 @@ class Run:
     def open(cls, folder: Path | str) -> Run:
         """Open a run folder by its path, or by an address such as ``s3://bucket/run`` (the extra ``remote``)."""
         path = locate(folder)
-        header = read_header(path)
+        with explain_remote_errors(path):
+            header = read_header(path)
         header = replace(header, names={RENAMED_METRICS.get(name, name): own for name, own in header.names.items()})
         points, bad_rows = read_points(path / METRICS_FILE)
         if not header.files:
@@ -196,6 +197,11 @@ class Run:
         """Make a run of metrics that are in memory; ``source`` is the log they were read from."""
         *earlier, last = split_concatenated_runs(points)
         return cls(source, header, last, (), frozenset(), (), tuple(earlier))
+
+    @property
+    def name(self) -> str:
+        """What people call this run: its name, or the end of its path where that is just ``run``."""
+        return display_name(self.folder, self.header.name)
 
     @property
     def all_runs(self) -> tuple[Run, ...]:
@@ -250,7 +256,11 @@ class Run:
         try:
             return self._fetch(sql, parameters, steps)
         except duckdb.CatalogException as error:
-            raise BrokenFileError(self.folder, f"cannot answer this query: {error}", self._what_is_there()) from error
+            # Its second line is a guess among DuckDB's own tables.
+            problem = str(error).partition("\n")[0].removeprefix("Catalog Error: ")
+            raise BrokenFileError(
+                self.folder, f"cannot answer this query: {problem}", self._describe_views()
+            ) from error
         except duckdb.OutOfMemoryException as error:
             raise BrokenFileError(
                 self.folder, f"needs more than {MEMORY_LIMIT} of memory for this query.", NARROWER_QUERY
@@ -258,6 +268,10 @@ class Run:
         except duckdb.Error as error:
             raise BrokenFileError(
                 self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names."
+            ) from error
+        except (OSError, pa.ArrowException) as error:
+            raise BrokenFileError(
+                self.folder, f"has a damaged file: {error}", "Delete the file, or restore it; the other steps stay."
             ) from error
 
     def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> pa.Table:
@@ -362,9 +376,14 @@ class Run:
             {name: pa.array(column, kind) for name, column, kind in zip(names, columns, types, strict=True)}
         )
 
-    def _what_is_there(self) -> str:
-        there = ["metrics", *(["rollouts"] if self.rollout_files else []), *(["problems"] if self.has_problems else [])]
-        return suggestion("", there, "views of this run")
+    def _describe_views(self) -> str:
+        """Say which views there are, and why one is not."""
+        views = {"metrics": True, "rollouts": bool(self.rollout_files), "problems": self.has_problems}
+        absent = [name for name, there in views.items() if not there]
+        missing = (
+            f" It has no {' and no '.join(absent)}: nothing of the kind was written or imported." if absent else ""
+        )
+        return f"This run has the views {', '.join(name for name in views if name not in absent)}.{missing}"
 
 
 def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:

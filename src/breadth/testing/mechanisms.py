@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -64,8 +65,20 @@ def check_mechanism(
     - a field it needs and nobody provides is refused at attach, and it reads no other;
     - ``neutral``, the same mechanism with settings that switch it off, changes nothing at all.
 
-    ``before`` and ``after`` are put around it in the chain; a surrogate and an estimator are added where it needs one.
+    The class need not be registered. ``before`` and ``after`` are put around it in the chain; a surrogate and an
+    estimator are added where it needs one.
     """
+    with provisional_names([mechanism, *before, *after]):
+        check_stages(mechanism, neutral, before, after)
+
+
+def check_stages(
+    mechanism: AnyMechanism,
+    neutral: AnyMechanism | None,
+    before: Sequence[AnyMechanism],
+    after: Sequence[AnyMechanism],
+) -> None:
+    """Check the contract of a mechanism whose class has a name in the catalogue."""
     check_settings(mechanism)
     chain = chain_around(mechanism, before, after)
     check_attach(mechanism, chain)
@@ -81,6 +94,28 @@ def check_mechanism(
     else:
         check_plan(chain)
         check_neutral(neutral, lambda other: run_plan(chain_around(other, before, after)), lambda: run_plan(bare))
+
+
+@contextmanager
+def provisional_names(mechanisms: Iterable[AnyMechanism]) -> Iterator[dict[str, str]]:
+    """Give classes that are not registered a name in the catalogue for a while; yield name -> ``"module:Name"``.
+
+    So a mechanism can be tried before it has an entry point. Its class must be at the top level of a module.
+    """
+    catalogue = Mechanism.catalogue
+    kinds = {type(mechanism) for mechanism in mechanisms}
+    places = {
+        f"provisional-{kind.__name__}": f"{kind.__module__}:{kind.__qualname__}"
+        for kind in kinds
+        if catalogue.name_of(kind) is None
+    }
+    entries = cast("dict[str, str]", catalogue.entries)
+    entries.update(places)
+    try:
+        yield places
+    finally:
+        for name in places:
+            del entries[name]
 
 
 def chain_around(
@@ -109,8 +144,7 @@ def check_settings(mechanism: AnyMechanism) -> None:
         f"{cls.__name__}("
     )  # what dataclass writes where there is nothing
     expect(is_dataclass(cls) and documented, f"{cls.__name__} is not a documented dataclass")
-    known = f"{cls.__module__}:{cls.__qualname__}" in cls.catalogue.table().values()
-    expect(known, f"{cls.__name__} has no name in TOML: register it in the entry-point group breadth.mechanisms")
+    expect("<locals>" not in cls.__qualname__, f"{cls.__name__} is defined in a function: move it to its module")
     expect(isinstance(mechanism.needs, frozenset), "needs is not a frozenset")
     table = json.loads(json.dumps(settings.to_table(mechanism)))
     expect(settings.from_table(cls, table) == mechanism, f"{cls.__name__} does not survive TOML: {table}")
@@ -341,9 +375,10 @@ def check_ranks(chains: Sequence[Chain]) -> None:
 
     Groups span the processes. Loss and gradient are sums over the processes; the states must be equal on both.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    members = [mechanism for chain in chains for mechanism in chain.mechanisms]
+    with tempfile.TemporaryDirectory() as folder, provisional_names(members) as places:
         texts = [chain.dumps() for chain in chains]
-        spawning.spawn(run_rank, args=(folder, texts), nprocs=RANKS)
+        spawning.spawn(run_rank, args=(folder, texts, places), nprocs=RANKS)
         results = [json.loads(Path(folder, f"rank-{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)]
     for place, chain in enumerate(chains):
         alone, together = run_chain(chain, 0, 1), [rank_results[place] for rank_results in results]
@@ -395,8 +430,9 @@ def run_chain(chain: Chain, rank: int, size: int) -> dict[str, Any]:
     return results | {"states": objective.state()["states"]}
 
 
-def run_rank(rank: int, folder: str, texts: Sequence[str]) -> None:
-    """Run the chains as one rank of a process group and write the results to a file."""
+def run_rank(rank: int, folder: str, texts: Sequence[str], places: Mapping[str, str]) -> None:
+    """Run the chains as one rank of a process group and write the results to a file; ``places``: provisional names."""
+    cast("dict[str, str]", Mechanism.catalogue.entries).update(places)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ SELF_CONSISTENT = (
 )
 
 
-def build_tuning_page(tuned: TuningResult, header: Header) -> Page:
+def build_tuning_page(tuned: TuningResult, header: Header, policy_file: str = "policy.toml") -> Page:
     """Build the report of a sweep, the most important first."""
     sections: list[Section] = [
         *write_verdicts(tuned),
@@ -39,7 +40,7 @@ def build_tuning_page(tuned: TuningResult, header: Header) -> Page:
         *build_equal_tokens_table(tuned),
         *build_stop_table(tuned),
         *confidence_section(tuned),
-        policy_listing(tuned),
+        policy_listing(tuned, policy_file),
     ]
     evidence = tuned.evidence
     model = evidence.plan.policy.model or "the server's model"
@@ -147,10 +148,10 @@ def confidence_section(tuned: TuningResult) -> list[Section]:
     return [Text(text, "Confidence")]
 
 
-def policy_listing(tuned: TuningResult) -> Listing:
-    """Return the policy file without the library of a stop rule, which is long."""
+def policy_listing(tuned: TuningResult, file: str = "policy.toml") -> Listing:
+    """Return the policy without the library of a stop rule, which is long; ``file`` is where it was written."""
     policy, strategy = tuned.policy, tuned.policy.strategy
-    note = 'Run it with: breadth solve "QUESTION" --url URL --policy policy.toml'
+    note = f'Run it with: breadth solve "QUESTION" --url URL --policy {shlex.quote(file)}'
     if isinstance(strategy, AdaptiveVote) and isinstance(strategy.stop, Risk):
         note = f"Without the library of {strategy.stop.library.questions} questions, which the file has. {note}"
         policy = replace(policy, strategy=replace(strategy, stop=replace(strategy.stop, library=ShapeLibrary())))

@@ -448,6 +448,21 @@ def test_results_are_held_out_and_answers_are_read(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("word", "split"),
+    [
+        *[(word, "eval") for word in ("test", "val", "validation", "dev", "eval", "Test", "heldout", "", None, 3)],
+        *[(word, "train") for word in ("train", "training", "Train")],
+        (["test"], "eval"),
+    ],
+)
+def test_any_word_for_a_split_can_be_imported(tmp_path: Path, word: Any, split: str) -> None:
+    row = {"example_id": 1, "prompt": "2+2?", "completion": "4", "answer": "4", "reward": 1.0, "split": word}
+    import_files([write_records(tmp_path / "results.jsonl", [row])], tmp_path / "run")
+    (stored,) = Run.open(tmp_path / "run").query("SELECT split, answer FROM rollouts").to_pylist()
+    assert stored == {"split": split, "answer": "4"}
+
+
 def test_episodes_without_a_rollout_are_counted(tmp_path: Path) -> None:
     path = write_records(tmp_path / "traces.jsonl", [stored_episode(), {**stored_episode(), "traces": []}])
     assert [record.problem for record in read_episodes(path) if isinstance(record, Remark)] == [

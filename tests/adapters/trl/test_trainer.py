@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from breadth.adapters.trl.trainer import check_length_buckets, forward_by_length
 from breadth.base.errors import BreadthError, BrokenFileError, MechanismError, SettingsError
+from breadth.base.stats import Mean
 from breadth.runs.reader import Run
 from breadth.testing.mechanisms import states_agree
 from breadth.training.chain import Chain
@@ -29,7 +31,10 @@ from breadth.training.loss.fork_thermostat import ForkThermostat
 from breadth.training.loss.forking_tokens import ForkingTokens
 from breadth.training.loss.kl_cov import KLCov
 from breadth.training.loss.reference_kl import ReferenceKL
+from breadth.training.mechanism import Effect, Mechanism, Selection
 from breadth.training.objective import Objective
+from breadth.training.ops import masked_values
+from breadth.training.records import Batch, not_none
 from breadth.training.reduction import Reduction
 
 PROMPTS = torch.tensor([[9, 9, 3], [9, 4, 5], [9, 9, 6], [7, 8, 2]])
@@ -472,3 +477,31 @@ def test_an_unknown_recipe_or_file_is_refused(tiny: Any) -> None:
 
 def tiny_reward(completions: list[str], **_: Any) -> list[float]:
     return [1.0 if "2" in completion.split() else 0.0 for completion in completions]
+
+
+@dataclass(frozen=True)
+class EntropyShift(Mechanism[Batch, None]):
+    """Measure how far the entropies have moved since the completions were written."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"entropy", "old_entropy"})
+
+    def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
+        moved = (not_none(batch.entropy).detach() - not_none(batch.old_entropy)).abs()
+        return Effect(batch, stats={"shift": Mean(masked_values(moved, batch.mask).sum(), batch.mask.sum())})
+
+
+def test_the_entropies_of_the_old_policy_are_kept_until_the_next_generation(
+    tiny: Any, told: Callable[..., Any]
+) -> None:
+    chain = Chain((LIKE_TRL, EntropyShift(), ClippedPolicy()))
+    options = {"rollout_func": told()}
+    trainer = tiny.trainer("kept", chain, options=options, num_iterations=2, max_steps=4, learning_rate=0.05)
+    tiny.train(trainer)
+    rows = trainer.state.log_history
+    shifts = [value for row in rows for name, value in row.items() if name.endswith("/shift")]
+    assert len(shifts) == 4
+    fresh, used = shifts[0::2], shifts[1::2]
+    assert max(fresh) < 1e-5, "the policy that trains is the one that wrote"
+    assert min(used) > 1e-4, "after one update it is not"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -262,3 +264,17 @@ def test_closing_ends_the_thread() -> None:
     assert sampler.offers == {"logprobs", "confidences", "prefix", "seed", "halt"}
     with pytest.raises(RuntimeError):
         asyncio.run(sampler.sample(SampleRequest("q"), Meter()))
+
+
+def test_a_model_with_code_of_its_own_is_refused_without_a_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("builtins.input", asked.append)
+    maps = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model", "AutoTokenizer": ["own.Tokenizer", None]}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own-kind", "auto_map": maps}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"auto_map": maps, "tokenizer_class": "Own"}))
+    (tmp_path / "own.py").write_text("raise AssertionError('the code was run')\n")
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        TransformersSampler.load(tmp_path)
+    assert asked == []

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,20 +15,24 @@ from typing import Any
 import pyarrow as pa
 
 from breadth.adapters.generic.layout import (
+    IDENTIFYING_COLUMNS,
     Layout,
     chart_names,
     check_mapping,
     choose_layout,
     content_of_mapping,
+    describe_unmapped,
     infer_layout,
+    rollout_layout,
 )
-from breadth.adapters.generic.tables import NumberedRows, preview_table, read_rows
+from breadth.adapters.generic.tables import NumberedRows, is_numeric, preview_table, read_rows
 from breadth.adapters.parse_values import (
     MIN_UNIX_TIME,
     MetricReader,
     RowReader,
     arrow_type,
     as_number,
+    as_split,
     as_step,
     as_text,
     metric_rows,
@@ -199,7 +204,27 @@ def refuse_summaries(columns: Iterable[str], path: Path) -> None:
         )
 
 
-TRAIN_SPLITS = frozenset({"train", "training"})
+MIN_COMPLETION_CHARS = 20
+"""Characters from which a text may be a completion; a shorter one is a label or a state."""
+
+
+def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[str | None], path: Path) -> None:
+    """Raise for rows that are completions, not metrics: their numbers would be shown as those of training steps.
+
+    They hold a text, and name a problem or mostly repeat the step of the row before.
+    """
+    columns: dict[str, bool] = {}
+    for _, row in rows[:8]:
+        columns |= {name: columns.get(name, False) or is_numeric(value) for name, value in row.items()}
+    texts = [
+        value for _, row in rows[:8] for name, value in row.items() if isinstance(value, str) and name not in aside
+    ]
+    if max(map(len, texts), default=0) < MIN_COMPLETION_CHARS:
+        return
+    named = IDENTIFYING_COLUMNS & set(rollout_layout(columns, {}).columns.values())
+    repeats = sum(row.get(step) == last.get(step) for (_, last), (_, row) in pairwise(rows))
+    if named or 2 * repeats > len(rows):
+        raise UnknownFormatError(path, *describe_unmapped(columns))
 
 
 class MetricTable:
@@ -221,6 +246,8 @@ class MetricTable:
         """Yield the metric rows of a batch."""
         self._runs.add(row for _, row in rows)
         self._runs.refuse_several()
+        if self._step and rows:
+            refuse_unmapped_rollouts(rows, self._step, {*self._aside, self._time}, self._path)
         for number, row in rows:
             step = as_step(row.get(self._step)) if self._step else None
             if self._step and step is None:
@@ -252,7 +279,7 @@ class MetricTable:
             self._metric_name(name): value for name, value in row.items() if value is not None and name not in aside
         }
         values = self._reader.numbers(figures, number)
-        if self._split and as_text(row.get(self._split) or "train").casefold() not in TRAIN_SPLITS:
+        if self._split and as_split(row.get(self._split) or "train") == "eval":
             return [MetricRow(values, step, time, "eval")] if values else []
         return metric_rows(values, step, time)
 
@@ -332,7 +359,7 @@ class RolloutTable:
 
     def _split_of(self, row: Mapping[str, Any]) -> Split:
         if self._split and row.get(self._split) is not None:
-            return "train" if as_text(row[self._split]).casefold() in TRAIN_SPLITS else "eval"
+            return as_split(row[self._split])
         return "train" if self._step else "eval"
 
     def _prepare(self, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -116,6 +117,26 @@ def infer_layout(columns: Mapping[str, bool]) -> Layout | None:
         name for name, numeric in columns.items() if numeric and metrics.columns.get(name) not in ("step", "time")
     ]
     return metrics if "step" in metrics.columns.values() and numbers else None
+
+
+def describe_unmapped(columns: Mapping[str, bool]) -> tuple[str, str]:
+    """Return the problem of rollouts whose completion has no name we know, and the mapping to copy.
+
+    ``columns``: column -> whether it holds numbers.
+    """
+    found = {ours: theirs for theirs, ours in rollout_layout(columns, {}).columns.items()}
+    texts = [name for name, numeric in columns.items() if not numeric and name not in found.values()]
+    numbers = [name for name, numeric in columns.items() if numeric and name not in found.values()]
+    if IDENTIFYING_COLUMNS.isdisjoint(found):
+        found["problem"] = "COLUMN"
+    found["completion"] = texts[0] if len(texts) == 1 else "COLUMN"
+    found.setdefault("reward", numbers[0] if len(numbers) == 1 else "COLUMN")
+    pairs = [f"--map {ours}={shlex.quote(theirs)}" for ours, theirs in found.items()]
+    return (
+        f"holds one row per completion, not per step, and its columns ({', '.join(columns)}) do not say which is the"
+        " completion.",
+        f"Say which column is what: {' '.join(pairs)}",
+    )
 
 
 def chart_names(columns: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text, storable_name
+from breadth.adapters.parse_values import RowReader, as_number, as_split, as_step, as_text, storable_name
 from breadth.runs.jsonl import read_json_rows
 from breadth.runs.schema import REWARD_PREFIX, ROLLOUT_COLUMN_NAMES, Record, Remark, RolloutBatch, Split
 from breadth.runs.writer import problem_id
@@ -80,7 +80,7 @@ def trace_row(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> RolloutRo
         **weighted_rewards(trace),
         **trace_extras(trace, work),
         "step": as_step(work.get("step")),
-        "split": work["type"] if work.get("type") in ("train", "eval") else None,
+        "split": work.get("type"),
         "problem": task_id(task, origin, prompt),
         "group": _table(episode, "group").get("id"),
         "prompt": prompt,
@@ -390,7 +390,7 @@ def rollout_batches(rows: list[RolloutRow], path: Path, first: int) -> Iterator[
     for row in rows:
         own = row.pop("split", None)
         row["step"] = step if step is not None else row["step"] or 0
-        parts.setdefault(split or own or "eval", []).append(row)
+        parts.setdefault(split or as_split(own or "eval"), []).append(row)
     for where, part in parts.items():
         rewards = {name: name for row in part for name in row if name.startswith(REWARD_PREFIX)}
         table, remarks = RowReader({**TRACE_COLUMNS, **rewards}).table(part, path, first)

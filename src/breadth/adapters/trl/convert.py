@@ -14,6 +14,7 @@ from torch import Tensor
 from breadth.base.errors import MechanismError
 from breadth.measure.answers import stated_key
 from breadth.runs.writer import problem_id
+from breadth.training.entropy import ENTROPY_GRADIENT
 from breadth.training.records import Batch, Rollouts
 
 FORWARD_KEYS = (
@@ -29,8 +30,14 @@ FORWARD_KEYS = (
     "image_position_ids",
 )
 """Inputs of a multimodal model that TRL hands to its own forward pass."""
-ROWS_KEY, PLANNING_KEY = "breadth_rows", "breadth_planning"
-"""Keys of TRL's buffer for each sequence's number and the mask of its planning tokens."""
+ROWS_KEY, PLANNING_KEY, OLD_ENTROPY_KEY = "breadth_rows", "breadth_planning", "breadth_old_entropy"
+"""Keys of TRL's buffer for each sequence's number, the mask of its planning tokens and the old policy's entropies."""
+LOSS_FIELDS = frozenset({"entropy", ENTROPY_GRADIENT, "old_entropy", "reference_logprobs", "planning"})
+"""Optional fields of the loss stage that TRL can provide: reference_logprobs with ``beta``, planning with ``grams``."""
+CREDIT_FIELDS = frozenset({"problems", "outcomes", "texts", "truncated", "mask", "entropy", "correct", "planning"})
+"""Optional fields of the credit stage that TRL can provide: correct with a reward function that grades, planning with
+``grams``.
+"""
 
 
 class Marker(Protocol):
@@ -65,14 +72,12 @@ class Providers:
     grams: Marker | None = None
     """What marks planning tokens."""
 
-    def fields(self, reward_names: Sequence[str]) -> set[str]:
-        """Return the optional fields that can be provided."""
-        given = {"problems", "outcomes", "texts", "truncated", "mask", "entropy"}
-        given |= (
-            {"correct"} if self.correct in reward_names or (self.correct is None and len(reward_names) == 1) else set()
-        )
-        planning = set() if self.grams is None else {"credit.planning", "loss.planning"}
-        return {f"credit.{name}" for name in given} | planning
+    def fields(self, reward_names: Sequence[str], *, reference: bool = True) -> set[str]:
+        """Return the optional fields that can be provided; ``reference``: whether TRL keeps a reference model."""
+        graded = self.correct in reward_names or (self.correct is None and len(reward_names) == 1)
+        absent = {*(() if graded else ("correct",)), *(("planning",) if self.grams is None else ())}
+        loss = LOSS_FIELDS - absent - (set() if reference else {"reference_logprobs"})
+        return {f"credit.{name}" for name in CREDIT_FIELDS - absent} | {f"loss.{name}" for name in loss}
 
 
 def plain_text(message: Any) -> str:
@@ -161,6 +166,7 @@ def to_batch(inputs: Mapping[str, Any], logprobs: Tensor, entropy: Tensor) -> Ba
         old_logprobs=inputs.get("old_per_token_logps"),
         rows=inputs.get(ROWS_KEY),
         entropy=entropy,
+        old_entropy=inputs.get(OLD_ENTROPY_KEY),
         reference_logprobs=inputs.get("ref_per_token_logps"),
         planning=inputs.get(PLANNING_KEY),
         weights=None if correction is None else correction.expand_as(logprobs).to(logprobs.dtype),

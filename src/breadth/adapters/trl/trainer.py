@@ -20,6 +20,7 @@ from trl import GRPOTrainer
 from breadth.adapters.trl.conflicts import check_arguments, check_trl_version, trl_regime
 from breadth.adapters.trl.convert import (
     FORWARD_KEYS,
+    OLD_ENTROPY_KEY,
     PLANNING_KEY,
     ROWS_KEY,
     Marker,
@@ -145,15 +146,14 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         self.objective = objective if isinstance(objective, Objective) else Objective(chain)
         """What computes advantages and loss."""
         self.objective.chain = chain
-        loss_fields = {"loss.entropy", "loss.entropy.gradient"} | ({"loss.reference_logprobs"} if self.beta else set())
-        self.objective.attach(loss_fields | self.providers.fields(self.reward_func_names))
+        self.objective.attach(self.providers.fields(self.reward_func_names, reference=bool(self.beta)))
         for verdict in self.explain():
             _LOG.warning("%s", verdict)
         self._credits, self._shapes_loss = (
             bool(chain.mechanisms_of(Stage.CREDIT)),
             bool(chain.mechanisms_of(Stage.LOSS)),
         )
-        self._loss_plans = "loss.planning" in chain.needs
+        self._loss_plans, self._keeps_entropy = ("loss.planning" in chain.needs, "loss.old_entropy" in chain.needs)
         self._credit_needs = frozenset(
             field.removeprefix("credit.") for field in chain.needs if field.startswith("credit.")
         )
@@ -190,6 +190,8 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         output[ROWS_KEY] = row_numbers(self, len(self._last_scored().texts)).to(output["completion_mask"].device)
         if self.providers.grams is not None and self._loss_plans:
             output[PLANNING_KEY] = mark_planning(self, self._last_scored(), self.providers.grams, loss_mask(output))
+        if self._keeps_entropy:
+            output[OLD_ENTROPY_KEY] = self._old_entropy(output)
         if not self.model.training:
             return output
         if self._credits or self._recorder is not None:
@@ -201,12 +203,16 @@ class BreadthGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
             self._record(rollouts, output)
         return output
 
+    def _old_entropy(self, output: dict[str, Any]) -> Tensor:
+        """Return the entropies of the policy that wrote the completions, by a forward pass of their own."""
+        with torch.no_grad():
+            return forward_pass(self, self.model, output, self.args.per_device_train_batch_size)[1]
+
     def _credit(self, rollouts: Rollouts, output: dict[str, Any]) -> None:
         """Replace TRL's advantages by the chain's; dropped rollouts leave the loss and its denominator."""
         if "entropy" in self._credit_needs:
-            with torch.no_grad():
-                entropy = forward_pass(self, self.model, output, self.args.per_device_train_batch_size)[1]
-            rollouts = replace(rollouts, entropy=entropy)
+            known = output.get(OLD_ENTROPY_KEY)
+            rollouts = replace(rollouts, entropy=self._old_entropy(output) if known is None else known)
         after, metrics = self.objective.credit(rollouts)
         self._log_metrics(metrics, "train")
         device = output["advantages"].device

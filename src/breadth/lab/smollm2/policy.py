@@ -119,8 +119,8 @@ def read_model(place: Path) -> SmolLM2Policy:
     except ImportError as error:
         raise MissingExtraError(JOB_NAME, "train") from error
     folder, options = (place, {}) if place.is_dir() else (place.parent, {"gguf_file": place.name})
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), **options)
-    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, **options)
+    tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
+    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, trust_remote_code=False, **options)
     return end_at_newline(SmolLM2Policy(model.eval(), tokenizer))
 
 

@@ -90,8 +90,10 @@ class TransformersSampler:
         except ImportError as error:
             raise MissingExtraError("Sampling from a model in this process", "train") from error
         options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
-        tokenizer = AutoTokenizer.from_pretrained(str(source), **options)
-        model = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32, **options)
+        tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, **options)
+        model = AutoModelForCausalLM.from_pretrained(
+            str(source), dtype=torch.float32, trust_remote_code=False, **options
+        )
         return cls(model.eval().to(device), tokenizer)
 
     @property
