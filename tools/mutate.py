@@ -28,7 +28,7 @@ import tempfile
 import time
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -427,17 +427,18 @@ def installed_modules() -> Iterator[str]:
             yield name
 
 
-def read_modules(root: Path, patterns: Sequence[str]) -> dict[str, list[str]]:
-    """Return each module of the list, and the file of its own tests: that of the same place under tests/."""
+def read_modules(root: Path, config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return each module of the list and its own tests: those of the same place, then the contract of its family."""
     modules = {}
-    for pattern in patterns:
+    for pattern in config["modules"]:
         files = [file for file in sorted((root / "src").glob(pattern)) if file.name != "__init__.py"]
         if not files:
             sys.exit(f"No module is called {pattern} under src/. Mend the list in {CONFIG}.")
         for file in files:
             place = file.relative_to(root / "src")
             tests = Path("tests", *place.parts[1:]).with_name(f"test_{place.name}")
-            modules[place.as_posix()] = [tests.as_posix()]
+            contract = config.get("contracts", {}).get(place.parent.as_posix(), tests.as_posix())
+            modules[place.as_posix()] = list(dict.fromkeys([tests.as_posix(), contract]))
     return modules
 
 
@@ -476,7 +477,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         bench = Bench(root, Path(folder), options.jobs, config.get("spare_cpu_seconds", SPARE_CPU_SECONDS))
         try:
-            for module, tests in read_modules(root, config["modules"]).items():
+            for module, tests in read_modules(root, config).items():
                 if modules and not any(name in module for name in modules):
                     continue
                 chosen, possible = choose_mutants(root, module, equivalents, options)
