@@ -437,8 +437,8 @@ def read_modules(root: Path, config: Mapping[str, Any]) -> dict[str, list[str]]:
         for file in files:
             place = file.relative_to(root / "src")
             tests = Path("tests", *place.parts[1:]).with_name(f"test_{place.name}")
-            contract = config.get("contracts", {}).get(place.parent.as_posix(), tests.as_posix())
-            modules[place.as_posix()] = list(dict.fromkeys([tests.as_posix(), contract]))
+            contract = config.get("contracts", {}).get(place.parent.as_posix(), [])
+            modules[place.as_posix()] = list(dict.fromkeys([tests.as_posix(), *contract]))
     return modules
 
 
