@@ -445,12 +445,11 @@ def read_modules(root: Path, config: Mapping[str, Any]) -> dict[str, list[str]]:
 def choose_mutants(root: Path, module: str, equivalents: Sequence[Equivalent], options: Options) -> list[list[Mutant]]:
     """Return the mutants to try, and all there are; those known to be equivalent are in neither."""
     source = (root / "src" / module).read_text(encoding="utf-8")
-    known = {(known.module, known.function, known.before, known.after) for known in equivalents}
-    mutants = [
-        mutant
-        for mutant in find_mutants(module, source)
-        if (mutant.module, mutant.function, mutant.before, mutant.after) not in known
-    ]
+    known = {(entry.function, entry.before, entry.after) for entry in equivalents if entry.module == module}
+    mutants = find_mutants(module, source)
+    if gone := known - {(mutant.function, mutant.before, mutant.after) for mutant in mutants}:
+        sys.exit(f"No mutant of {module} is this one any more: {min(gone)}. Remove it from {CONFIG}.")
+    mutants = [mutant for mutant in mutants if (mutant.function, mutant.before, mutant.after) not in known]
     chance = random.Random(f"{options.seed} {module}")  # noqa: S311 - a sample, not a secret
     count = min(options.each, len(mutants)) if options.each else len(mutants)
     return [sorted(chance.sample(mutants, count), key=lambda mutant: mutant.line), mutants]
