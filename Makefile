@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test check lint types docs bench setup clean
+.PHONY: help demo test check lint types docs bench mutate setup clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ docs: $(VENV)/.dev  ## build the documentation into site/ (fails on an undocumen
 
 bench: $(VENV)/.dev $(VENV)/.model  ## run every benchmark; each prints a ratio to a named peer or limit
 	missed=; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || missed="$$missed $$file"; done; test -z "$$missed" || { echo "bars not met:$$missed"; exit 1; }
+
+mutate: $(VENV)/.dev  ## change the core modules in one place at a time; their tests must notice 92 % (quarter of an hour)
+	nice $(BIN)/python tools/mutate.py --jobs 2
 
 setup: $(VENV)/.dev $(VENV)/.model  ## make the virtual environment with everything in it
 

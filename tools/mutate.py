@@ -1,6 +1,6 @@
 """Change one thing in a module, run the module's own tests, and count the changes they notice (mutation testing).
 
-    python tools/mutate.py --each 10 --seed 0
+    python tools/mutate.py --each 8 --seed 0
 
 The modules, the bar and the mutants known to change nothing are in tools/mutate.toml. The tests run in forked processes
 on a temporary copy of the source: the tree is never edited, and a killed run leaves nothing in it. A mutant is killed
@@ -530,7 +530,7 @@ def main() -> int:
     """Run from the command line; 0 when at least the bar's share of the mutants is killed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--module", action="append", default=[], help="only modules with this in their path")
-    parser.add_argument("--each", type=int, default=10, help="mutants per module; 0: all")
+    parser.add_argument("--each", type=int, default=8, help="mutants per module; 0: all")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--jobs", type=int, default=1, help="mutants tried at once")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
