@@ -247,3 +247,14 @@ def test_mappings_arrays_and_strange_values_are_written_as_json_has_them(tmp_pat
     (event,) = Journal.open(tmp_path).take_events("a", "")
     assert event.candidate is not None
     assert event.candidate.message == {"size": 1.5, "path": "x", "view": {"a": 1}}
+
+
+def test_a_line_cut_after_its_first_character_is_removed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(events()[0])
+    path = tmp_path / JOURNAL_FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"{")
+    journal.append(events()[4])
+    assert path.read_bytes().startswith(whole + b'{"task"')
+    assert len(Journal.open(tmp_path).take_events("b", "")) == 1

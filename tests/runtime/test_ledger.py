@@ -299,3 +299,21 @@ def test_everybody_who_waits_is_woken_and_one_who_left_does_no_harm() -> None:
         return [await task for task in waiting]
 
     assert run(main()) == [Reservation(1, 0, 30, 0.0)] * 2
+
+
+def test_it_waits_for_just_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waits = [0.0], list[float]()
+
+    async def wait(futures: list[asyncio.Future[None]], timeout: float) -> None:
+        waits.append(timeout)
+        now[0] += timeout
+
+    async def main() -> Reservation | None:
+        ledger = Ledger(Budget(calls=1, seconds=0.25), clock=lambda: now[0])
+        await ledger.reserve(0, 10)
+        return await ledger.reserve(0, 10)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("breadth.runtime.ledger.asyncio.wait", wait)
+        assert asyncio.run(main()) is None
+    assert waits == [0.25]

@@ -107,3 +107,12 @@ def test_the_range_of_the_integral_holds_all_of_the_distribution() -> None:
         density = np.exp((shape - 1) * np.log(points) - points - lgamma(shape))
         assert np.sum(weights * density) == pytest.approx(1, abs=1e-9)
         assert np.sum(weights * density * points) == pytest.approx(shape, rel=1e-9)
+
+
+def test_a_clear_lead_needs_no_integral() -> None:
+    # 20 to 1 to 1: each rival is ahead with a chance of about 1e-5, so both together with twice that at most.
+    largest_share.cache_clear()
+    assert Dirichlet().is_decided(VoteState((20, 1, 1), (0,) * 22))
+    assert Dirichlet().is_decided(VoteState((20, 1), (0,) * 21))
+    assert not Dirichlet().is_decided(VoteState((2, 2, 1), (0,) * 5))
+    assert largest_share.cache_info().misses == 0
