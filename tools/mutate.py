@@ -466,13 +466,10 @@ class Options:
     jobs: int
 
 
-def run(
-    root: Path, modules: Sequence[str], options: Options, report: Callable[[ModuleResult], None]
-) -> list[ModuleResult]:
+def run(root: Path, modules: Sequence[str], options: Options, report: Callable[[ModuleResult], None]) -> None:
     """Try mutants of every module that a name in ``modules`` is part of; all of them without names."""
     config = tomllib.loads((root / CONFIG).read_text(encoding="utf-8"))
     equivalents = [Equivalent(**entry) for entry in config.get("equivalent", [])]
-    results = []
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         bench = Bench(root, Path(folder), options.jobs, config.get("spare_cpu_seconds", SPARE_CPU_SECONDS))
         try:
@@ -489,10 +486,8 @@ def run(
                     if ended.status == 0:
                         result.survivors.append(mutant)
                 report(result)
-                results.append(result)
         finally:
             bench.end_all()
-    return results
 
 
 def print_result(result: ModuleResult) -> None:
@@ -539,11 +534,16 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     root, options = given.root.resolve(), Options(given.each, given.seed, given.jobs)
     bar = float(tomllib.loads((root / CONFIG).read_text(encoding="utf-8"))["bar"])
-    results = run(root, given.module, options, print_result)
-    summary = to_json(results, options, bar)
-    if given.out:
-        given.out.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    tried, killed = summary["tried"], summary["killed"]
+    results: list[ModuleResult] = []
+
+    def report(result: ModuleResult) -> None:
+        print_result(result)
+        results.append(result)
+        if given.out:  # after each module: a run that is ended keeps what it has
+            given.out.write_text(json.dumps(to_json(results, options, bar), indent=1) + "\n", encoding="utf-8")
+
+    run(root, given.module, options, report)
+    tried, killed = sum(result.tried for result in results), sum(result.killed for result in results)
     if not tried:
         sys.exit("There was nothing to mutate. Check --module.")
     print(f"{killed} of {tried} killed, {killed / tried:.1%}; the bar is {bar:.0%}")
