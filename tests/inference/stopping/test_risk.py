@@ -160,3 +160,10 @@ def test_the_widest_settings_are_accepted_and_the_defaults_are_the_documented_on
     assert (Risk().risk, Risk().most) == (0.02, 40)
     assert Risk(0.25).is_decided(VoteState((1,), (0,))), "without a library: Beta with 0.75"
     assert not Risk(0.24).is_decided(VoteState((1,), (0,)))
+
+
+def test_more_votes_than_the_full_vote_are_decided(rule: Risk) -> None:
+    for counts in ((6, 5), (6, 6), (10, 10), (4, 4, 4, 4)):
+        state = VoteState(counts, (0,) * sum(counts))
+        assert rule.is_decided(state)
+        assert rule.posterior(state) == 1.0

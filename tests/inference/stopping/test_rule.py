@@ -145,3 +145,8 @@ def test_a_task_keeps_its_number_for_good() -> None:
     digest = hashlib.blake2b(b"coin\x003\x00a", digest_size=8).hexdigest()
     assert task_uniform("a", 3) == int(f"{int(digest, 16):064b}"[:53], 2) / 2**53
     assert task_uniform("\ud800", 3) != task_uniform("a", 3)
+
+
+def test_a_rule_without_chance_stays_itself() -> None:
+    for rule in (Never(), Lead(2), BetaLead(0.9), Certificate(0.2), Risk(0.05)):
+        assert rule.randomize(0.0) is rule

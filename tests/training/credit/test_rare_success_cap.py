@@ -98,7 +98,7 @@ def test_stats_are_shares_of_the_successes(per_token: bool) -> None:
         torch.tensor(rewards),
         torch.arange(24) // 8,
         torch.ones(24),
-        advantages=torch.stack([advantages, -advantages], 1) if per_token else advantages,
+        advantages=torch.stack([advantages, advantages], 1) if per_token else advantages,
     ).clean()
     stats = RareSuccessCap().apply(batch, None, None).stats
     assert (stats["lone"].total, stats["lone"].count) == (2, 4)
