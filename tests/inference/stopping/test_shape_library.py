@@ -141,6 +141,7 @@ def test_novelty_weights_may_be_zero_but_not_all_or_negative() -> None:
     for novelty in ((0.0,) * size, (1.0,) * (size - 1), (2.0, -1.0) + (0.0,) * (size - 2)):
         with pytest.raises(SettingsError, match="novelty"):
             ShapeLibrary(((1.0,),), (1.0,), novelty)
-    assert ShapeLibrary(questions=0).empty
+    assert ShapeLibrary().empty
+    assert ShapeLibrary().questions == 0
     with pytest.raises(SettingsError, match="questions"):
         ShapeLibrary(questions=-1)

@@ -262,3 +262,8 @@ def test_each_gram_of_a_run_is_taken_once() -> None:
     assert list(_windows(words, 2, {"we", "try", "again"})) == ["we try", "try again", "again now"]
     assert list(_windows(words, 3, {"we try", "try again"})) == ["we try again"]
     assert list(_windows(words, 3, {"we try", "again now"})) == []
+
+
+def test_an_ending_is_taken_off_only_where_three_letters_are_left() -> None:
+    assert content_stems("king red") == {"king", "red"}
+    assert content_stems("trying adds") == content_stems("try add")
