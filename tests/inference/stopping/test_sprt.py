@@ -85,3 +85,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
 def test_more_settings_that_make_no_test_are_refused(field: str, value: float) -> None:
     with pytest.raises(SettingsError, match=field):
         replace(Sprt(), **{field: value})  # type: ignore[arg-type]
+
+
+def test_a_single_vote_may_end_the_test() -> None:
+    assert Sprt(0.75, 0.5, 0.25).is_decided(VoteState((1,), (0,)))
