@@ -242,6 +242,7 @@ def robustness_page() -> str:
         packages.setdefault(str(Path(module["module"]).parent), []).append(module)
     lines = [ROBUSTNESS, f"`{found['command']}`", ""]
     lines += [f"{found['killed']} of {found['tried']} killed; the bar is {found['bar']:.0%}.", ""]
+    lines += [found["note"], ""] if "note" in found else []
     lines += table(
         ["package", "modules", "possible", "tried", "killed"],
         [
