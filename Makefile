@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-anywhere check lint types docs bench sbom setup clean
+.PHONY: help demo test test-anywhere check lint types docs bench sbom mutate setup clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ sbom: $(VENV)/.dev  ## write sbom.json, a CycloneDX bill of materials of the env
 	$(PYTHON) -m venv $(VENV)/sbom
 	$(VENV)/sbom/bin/python -m pip --disable-pip-version-check install --quiet cyclonedx-bom==7.5.0
 	$(VENV)/sbom/bin/cyclonedx-py environment $(BIN)/python --output-format JSON --output-file sbom.json
+
+mutate: $(VENV)/.dev  ## change the core modules in one place at a time; their tests must notice 92 % (quarter of an hour)
+	nice $(BIN)/python tools/mutate.py --jobs 2
 
 setup: $(VENV)/.dev $(VENV)/.model  ## make the virtual environment with everything in it
 

@@ -24,6 +24,7 @@ LABELS = {
     "reward hacking": "reward-hacking",
 }
 """What the labels of the real logs are called among our findings."""
+MUTANT_COUNTS = ("possible", "tried", "killed")
 LAB = """# Results of the lab
 
 What the [experiments](../how-to/lab.md) found, as they printed it. The command above each group of tables makes them;
@@ -61,11 +62,18 @@ INFERENCE = """# Results at inference
 
 Measured next to peers in one run each. Intervals are bootstrap intervals over questions, 95 %.
 """
+ROBUSTNESS = """# Robustness
+
+## Mistakes the tests notice
+
+Each mutant is a core module with one change: a comparison, a sign, a constant, a default, an early return. It is killed
+when the module's own tests fail or do not end. Mutants are sampled by a seed, the same number for each module.
+"""
 
 
 def pages() -> dict[str, str]:
     """Write all pages."""
-    return {"lab": lab_page(), "doctor": doctor_page(), "inference": inference_page()}
+    return {"lab": lab_page(), "doctor": doctor_page(), "inference": inference_page(), "robustness": robustness_page()}
 
 
 def read(name: str) -> Any:
@@ -224,6 +232,39 @@ def inference_page() -> str:
         [[option["option"], cell(option["accuracy"], ""), f"{option['tokens']:.0f}"] for option in blind["options"]],
     )
     return "\n".join([*lines, ""])
+
+
+def robustness_page() -> str:
+    """Write the page of mutation testing: mutants killed in each package, and those that survived."""
+    found = read("mutation")
+    packages: dict[str, list[dict[str, Any]]] = {}
+    for module in found["modules"]:
+        packages.setdefault(str(Path(module["module"]).parent), []).append(module)
+    lines = [ROBUSTNESS, f"`{found['command']}`", ""]
+    lines += [f"{found['killed']} of {found['tried']} killed; the bar is {found['bar']:.0%}.", ""]
+    lines += [found["note"], ""] if "note" in found else []
+    lines += table(
+        ["package", "modules", "possible", "tried", "killed"],
+        [
+            [package, str(len(modules)), *(str(sum(row[key] for row in modules)) for key in MUTANT_COUNTS)]
+            for package, modules in packages.items()
+        ],
+    )
+    lines += ["", "### Mutants that survived", ""]
+    survivors = [(module["module"], mutant) for module in found["modules"] for mutant in module["survivors"]]
+    lines += table(
+        ["line", "before", "after"],
+        [
+            [f"{module}:{mutant['line']}", *(code(mutant[side]) for side in ("before", "after"))]
+            for module, mutant in survivors
+        ],
+    )
+    return "\n".join([*lines, ""])
+
+
+def code(text: str) -> str:
+    """Return code as a cell of a table shows it."""
+    return f"`{text}`".replace("|", "\\|")
 
 
 def share(hits: Sequence[bool]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import time
@@ -266,3 +267,41 @@ def test_nobody_is_asked_without_a_judge_or_a_candidate() -> None:
     assert list(request_scores([Candidate("a")], "")) == []
     assert list(request_scores([], "x")) == []
     assert list(request_scores([Candidate("a")], "x")) == [Judge((Candidate("a"),), "x")]
+
+
+@pytest.mark.parametrize(
+    ("counts", "leader", "runner_up", "rest"),
+    [((), 0, 0, 0), ((3,), 3, 0, 0), ((3, 2), 3, 2, 0), ((3, 2, 2), 3, 2, 2), ((4, 1, 1, 1), 4, 1, 2)],
+)
+def test_leader_runner_up_and_rest(counts: tuple[int, ...], leader: int, runner_up: int, rest: int) -> None:
+    state = VoteState(counts, tuple(label for label, count in enumerate(counts) for _ in range(count)))
+    assert (state.leader, state.runner_up, state.rest, state.total) == (leader, runner_up, rest, sum(counts))
+
+
+def test_a_tie_is_broken_by_the_hash_of_seed_and_keys() -> None:
+    # Eight bytes of BLAKE2b over the seed and the sorted keys, as a number modulo the number of keys.
+    digest = hashlib.blake2b(b"7\0a\0b\0c", digest_size=8).hexdigest()
+    assert break_tie(["c", "a", "b"], 7) == "abc"[int(digest, 16) % 3]
+    assert break_tie(["only"], 7) == "only"
+
+
+def test_a_poll_groups_candidates_as_they_arrive() -> None:
+    made = poll_of("a", None, "b", "a")
+    assert made.arrivals == [0, 1, 0]
+    assert made.state == VoteState((2, 1), (0, 1, 0), 1)
+    assert made.keys == ["a", "b"]
+    assert made.class_keys(made.seen) == ["a", "", "b", "a"]
+    assert class_weights(made) == {"a": 2.0, "b": 1.0}
+    assert class_weights(made, {0: 0.5, 2: 3.0}) == {"a": 0.5, "b": 3.0}
+
+
+def test_a_tie_is_named_and_a_clear_win_is_not() -> None:
+    assert majority(poll_of("a", "b")).tied == ("a", "b")
+    assert majority(poll_of("a", "b", "b")).tied == ()
+    assert best_scored(poll_of("a", "b", scores=[1.0, 1.0])).tied == ("a", "b")
+    assert best_scored(poll_of("a", "b", scores=[1.0, 0.5])).tied == ()
+
+
+def test_scores_of_zero_are_summed_and_below_zero_are_not() -> None:
+    assert weighted_best(poll_of("a", "b", "b", scores=[1.0, 0.0, 0.75])).notes == ()
+    assert "below 0" in " ".join(weighted_best(poll_of("a", "b", scores=[1.0, -0.1])).notes)

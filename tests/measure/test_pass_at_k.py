@@ -18,6 +18,7 @@ from breadth.base.errors import MeasureError
 from breadth.measure.pass_at_k import (
     MAX_CONCENTRATION,
     Objective,
+    as_sample_sizes,
     beta_objective,
     beta_pass_at_k,
     chart_ks,
@@ -366,3 +367,28 @@ def test_thirty_competition_problems_predict_with_wide_intervals(fixtures: Path)
     assert observed == pytest.approx(0.9)
     assert observed in result.beta_pass[0]
     assert observed in result.zero_inflated_pass[0]
+
+
+def test_every_sample_there_is_may_be_drawn_and_no_more() -> None:
+    assert pass_at_k(4, 1, 4) == 1.0
+    assert pass_at_k(4, 0, 4) == 0.0
+    assert pass_at_k([1, 1], [0, 1], 1).tolist() == [0.0, 1.0]
+    assert mean_pass_at_k([2, 3], [1, 1], [1, 2]).tolist() == pytest.approx([(1 / 2 + 1 / 3) / 2, (1 + 2 / 3) / 2])
+    with pytest.raises(MeasureError, match="1 of 2 problems have fewer"):
+        pass_at_k([4, 3], [1, 1], 4)
+    assert as_sample_sizes(3, [3, 4]).tolist() == [3]
+
+
+def test_where_most_problems_are_unsolved_the_rest_is_forecast() -> None:
+    # 18 of 20 problems were never solved in 32 samples, two half of the time: more samples hardly help.
+    fit = extrapolate_pass_at_k([32] * 20, [0] * 18 + [15, 17], [1, 1000], replicates=40)
+    assert fit.zero_inflated_pass[0].value == pytest.approx(0.05, abs=1e-3)
+    assert fit.zero_inflated_pass[1].value == pytest.approx(0.1, abs=1e-2)
+    assert fit.zero_share.value == pytest.approx(0.9, abs=1e-2)
+    assert (fit.problems, fit.unsolved, fit.always_solved) == (20, 18, 0)
+
+
+def test_problems_that_are_always_solved_are_counted() -> None:
+    fit = extrapolate_pass_at_k([4] * 4, [4, 4, 2, 0], [1], replicates=40)
+    assert (fit.problems, fit.unsolved, fit.always_solved) == (4, 1, 2)
+    assert fit.ks == (1,)

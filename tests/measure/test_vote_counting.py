@@ -383,3 +383,37 @@ def test_real_votes_give_the_published_accuracies(fixtures: Path, name: str) -> 
     assert abs(first_counted / len(ids) - majority) <= merged / len(ids) + 5e-5
     # Here ties are shared: each tied question can move the mean by at most 1/questions.
     assert abs(curves[:, 1].mean() - first_counted / len(ids)) <= tied / len(ids) + 1e-12
+
+
+def test_a_batch_is_filled_to_its_size_and_not_beyond() -> None:
+    # Drawing 3 of (2; 2): 2 levels, and of the rival's 2 votes half: 3 rows of 4 numbers. 32,768 hold 2,730 of them.
+    batches = list(vote_counting._batches([(2, (2,), 0)] * 3000, 3))
+    assert [len(batch) for batch in batches] == [2730, 270]
+    assert sorted(index for batch in batches for index in batch) == list(range(3000))
+    # Drawing 1 of (1; none): 1 row of 2 numbers, so exactly 16,384 fit.
+    assert [len(batch) for batch in vote_counting._batches([(1, (), 0)] * 16_385, 1)] == [16_384, 1]
+    assert list(vote_counting._batches([], 1)) == []
+
+
+def test_votes_and_silence_by_hand() -> None:
+    # Two right, one wrong, one silent. k = 1: 2/4. k = 2 of the 6 pairs: right wins 1 + 2, and half of the 2 ties.
+    assert maj_at_k([2, 1], [1, 0], unparsable=1)[:2].tolist() == pytest.approx([1 / 2, 4 / 6])
+    assert maj_at_k([2, 1], [1, 0], 4, unparsable=1) == pytest.approx(1.0)
+    assert maj_at_k([0, 1], [1, 0], 1) == 0.0
+    assert maj_at_k([1], [1], 1) == 1.0
+    assert maj_at_k([], [], 1, unparsable=1) == 0.0
+
+
+def test_the_shares_may_add_up_to_one_and_lack_some() -> None:
+    assert maj_at_k_from_shares([0.6, 0.4], [1, 0], 1) == pytest.approx(0.6)
+    assert maj_at_k_from_shares([0.6, 0.2], [1, 0], 2) == pytest.approx(0.36 + 2 * 0.6 * 0.2 + 0.6 * 0.2)
+    assert maj_at_k_from_shares([1.0], [1], 700) == pytest.approx(1.0)
+    with pytest.raises(MeasureError, match="too large"):
+        maj_at_k_from_shares([1.0], [1], 701)
+
+
+def test_weights_within_a_trillionth_are_tied() -> None:
+    assert weighted_vote([0, 1], [1.0, 1.0 - 1e-13]).winners == (0, 1)
+    assert weighted_vote([0, 1], [1.0, 1.0 - 1e-11]).winners == (0,)
+    assert weighted_vote([-1, 3], [9.0, 1.0]).winners == (3,)
+    assert weighted_vote([0, 1], [0.0, 0.0]).winners == ()

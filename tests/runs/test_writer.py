@@ -329,3 +329,55 @@ def test_what_counts_as_written_is_on_the_disk(tmp_path: Path, monkeypatch: pyte
     quick.metrics(3, {"entropy": 0.4})
     quick.rollouts(ROWS, 3)
     assert not synced
+
+
+def test_rollouts_and_problems_are_flushed_to_the_disk_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    careful, quick = RunWriter(tmp_path / "careful"), RunWriter(tmp_path / "quick", flush=False)
+    flushed.clear()
+    careful.rollouts(ROWS, 1)
+    assert flushed
+    flushed.clear()
+    careful.problems({"problem": ["a"], "prompt": ["1+1"]})
+    assert flushed
+    flushed.clear()
+    quick.rollouts(ROWS, 1)
+    assert not flushed
+    assert (careful.flush, quick.flush) == (True, False)
+
+
+def test_a_writer_starts_as_rank_0_and_says_so_in_every_row(tmp_path: Path) -> None:
+    RunWriter(tmp_path).metrics(3, {"a": 1.0})
+    RunWriter(tmp_path, rank=2).metrics(4, {"a": 2.0}, split="eval", attempt=7, source=5, time=1.5)
+    first, second = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert first == {
+        "step": 3,
+        "split": "train",
+        "rank": 0,
+        "attempt": 0,
+        "source": 0,
+        "time": None,
+        "values": {"a": 1.0},
+    }
+    assert (second["rank"], second["attempt"], second["source"], second["time"]) == (2, 7, 5, 1.5)
+    assert RunWriter(tmp_path, rank=2).attempt == 8
+    assert RunWriter(tmp_path, rank=20).attempt == 0
+
+
+def test_an_attempt_is_counted_from_rollouts_too(tmp_path: Path) -> None:
+    RunWriter(tmp_path, rank=1).rollouts(ROWS, 1, attempt=4)
+    assert RunWriter(tmp_path, rank=1).attempt == 5
+    assert RunWriter(tmp_path, rank=0).attempt == 0
+    RunWriter(tmp_path, rank=1).metrics(1, {"a": 1.0}, attempt=2)
+    assert RunWriter(tmp_path, rank=1).attempt == 5, "the largest of both counts"
+
+
+def test_a_batch_without_new_problems_writes_nothing(tmp_path: Path) -> None:
+    sink = ProblemWriter(tmp_path / "p.parquet")
+    sink.add(pa.table({"problem": pa.array([], pa.string())}))
+    sink.close()
+    assert len(sink) == 0
+    assert not (tmp_path / "p.parquet").exists()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from breadth.base.errors import BrokenFileError, WriteError
 from breadth.inference.budget import Spend
 from breadth.inference.records import Candidate
-from breadth.runtime.journal import JOURNAL_FILE, Journal, JournalEvent
+from breadth.runtime.journal import JOURNAL_FILE, Journal, JournalEvent, event_row, last_line_end
 
 CANDIDATE = Candidate(
     "six \ud83d\ude00 \x1b[31m and seven".encode("utf-16", "surrogatepass").decode("utf-16"),
@@ -143,3 +145,116 @@ def test_what_was_abandoned_is_paid_and_not_taken_up(tmp_path: Path) -> None:
     first, second = Journal.open(tmp_path).take_events("a", "")
     assert (first.kind, first.spend) == ("discarded", events()[0].spend)
     assert second == events()[0]
+
+
+def test_a_row_holds_what_differs_from_the_defaults_and_nothing_else() -> None:
+    plain = JournalEvent("a", "", "0.0", "arrived", candidate=Candidate("x"))
+    assert event_row(plain) == {
+        "task": "a",
+        "path": "",
+        "place": "0.0",
+        "kind": "arrived",
+        "candidate": {"text": "x"},
+    }
+    failed = JournalEvent("a", "", "0.1", "failed", Spend(calls=3), reason="500", fatal=True)
+    assert event_row(failed) == {
+        "task": "a",
+        "path": "",
+        "place": "0.1",
+        "kind": "failed",
+        "spend": {"calls": 3},
+        "reason": "500",
+        "fatal": True,
+    }
+
+
+def test_a_fatal_failure_is_fatal_after_a_restart_and_another_is_not(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    fatal = JournalEvent("a", "", "0.0", "failed", reason="401", fatal=True)
+    mild = JournalEvent("a", "", "0.1", "failed", reason="500")
+    journal.append(fatal)
+    journal.append(mild)
+    assert list(Journal.open(tmp_path).take_events("a", "")) == [fatal, mild]
+
+
+@pytest.mark.parametrize(
+    ("content", "end"),
+    [
+        (b"ab\ncd", 3),
+        (b"abcd", 0),
+        (b"\nabcd", 1),
+        (b"ab\n" + b"x" * ((1 << 16) - 1), 3),
+        (b"ab\n" + b"x" * (1 << 16), 3),
+        (b"ab\n" + b"x" * (3 << 16), 3),
+        (b"x" * (1 << 17), 0),
+    ],
+)
+def test_the_last_line_break_is_found_however_long_the_cut_line_is(tmp_path: Path, content: bytes, end: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        assert last_line_end(file.fileno(), os.fstat(file.fileno()).st_size) == end
+
+
+def test_a_first_line_cut_by_a_kill_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL_FILE).write_bytes(b'{"task": "a", "pa')
+    Journal(tmp_path).append(events()[4])
+    assert (tmp_path / JOURNAL_FILE).read_bytes().count(b"\n") == 1
+    assert list(Journal.open(tmp_path).take_events("b", "")) == [events()[4]]
+
+
+def test_empty_lines_are_skipped_and_lines_are_counted_from_one(tmp_path: Path) -> None:
+    Journal(tmp_path).append(events()[4])
+    path = tmp_path / JOURNAL_FILE
+    path.write_bytes(b"\n  \n" + path.read_bytes())
+    assert list(Journal.open(tmp_path).take_events("b", "")) == [events()[4]]
+    path.write_bytes(path.read_bytes() + b"[]\n")
+    with pytest.raises(BrokenFileError, match="row 4"):
+        Journal.open(tmp_path)
+
+
+def test_a_task_is_recorded_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.begin_task("a", "one")
+    journal.begin_task("a", "one")
+    journal.begin_task("b", "two")
+    assert (tmp_path / JOURNAL_FILE).read_bytes().count(b"\n") == 2
+    assert Journal.open(tmp_path).fingerprints == {"a": "one", "b": "two"}
+
+
+def test_a_subtree_is_one_task_and_the_paths_below(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for task, path in (("a", ""), ("a", "1.0/"), ("a", "1.0/2.0/"), ("a", "2.0/"), ("b", "1.0/")):
+        journal.append(JournalEvent(task, path, f"{path}0.0", "discarded"))
+    again = Journal.open(tmp_path)
+    assert [event.path for event in again.take_subtree("a", "1.0/")] == ["1.0/", "1.0/2.0/"]
+    assert sorted(again.recorded) == [("a", ""), ("a", "2.0/"), ("b", "1.0/")]
+    assert [event.path for event in again.peek_events("a")] == ["", "2.0/"]
+    assert [event.path for event in again.peek_events("a")] == ["", "2.0/"], "looking does not remove"
+
+
+def test_abandoning_a_fork_leaves_another_fork_and_the_samples(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    kept = [events()[0], JournalEvent("a", "", "2", "forked", branches=(1,))]
+    for event in (kept[0], events()[3], kept[1], JournalEvent("a", "", "1", "abandoned")):
+        journal.append(event)
+    assert list(Journal.open(tmp_path).take_events("a", "")) == kept
+
+
+def test_mappings_arrays_and_strange_values_are_written_as_json_has_them(tmp_path: Path) -> None:
+    message = {"size": np.float64(1.5), "path": Path("x"), "view": MappingProxyType({"a": 1})}
+    Journal(tmp_path).append(JournalEvent("a", "", "0.0", "arrived", candidate=Candidate("x", message=message)))
+    (event,) = Journal.open(tmp_path).take_events("a", "")
+    assert event.candidate is not None
+    assert event.candidate.message == {"size": 1.5, "path": "x", "view": {"a": 1}}
+
+
+def test_a_line_cut_after_its_first_character_is_removed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(events()[0])
+    path = tmp_path / JOURNAL_FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"{")
+    journal.append(events()[4])
+    assert path.read_bytes().startswith(whole + b'{"task"')
+    assert len(Journal.open(tmp_path).take_events("b", "")) == 1

@@ -128,3 +128,9 @@ def test_sums_leave_the_parts_alone(on_two_ranks: OnTwoRanks) -> None:
     for total in on_two_ranks(lambda rank: reduction.add_over_ranks(parts[rank])):
         assert total.tolist() == [11.0, 22.0]
     assert parts[0].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("count", "denominator"), [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (1.5, 1.5), (7.0, 7.0)])
+def test_a_denominator_is_at_least_one(count: float, denominator: float) -> None:
+    assert reduction.clamp_to_one(count) == denominator
+    assert float(reduction.clamp_to_one(torch.tensor(count))) == denominator

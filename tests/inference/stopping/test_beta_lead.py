@@ -11,6 +11,7 @@ from scipy.special import betainc
 
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.beta_lead import BetaLead, beta_lead, binomial_sum
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import VoteState
 
 
@@ -69,3 +70,22 @@ def test_the_ways_to_toss_few_heads() -> None:
     for tosses in range(12):
         for most in range(-1, tosses + 1):
             assert binomial_sum(most, tosses) == sum(comb(tosses, heads) for heads in range(most + 1))
+
+
+def test_the_threshold_itself_stops_and_an_even_chance_is_one() -> None:
+    # 1 to 0 is a chance of exactly 3/4; 1 to 1 and no vote at all are 1/2.
+    assert BetaLead(0.75).is_decided(VoteState((1,), (0,)))
+    assert BetaLead(0.5).is_decided(VoteState((1, 1), (0, 1)))
+    assert not BetaLead(0.5).is_decided(VoteState())
+    assert BetaLead(0.5).posterior(VoteState()) is None
+    assert BetaLead().threshold == 0.95
+
+
+def test_recorded_votes_stop_at_the_threshold_itself() -> None:
+    classes = np.array([[-1, 0, 1, 0, 0], [0, 0, 0, 0, 0]], dtype=np.int32)
+    # 3/4 after one vote, 1/2 at one all, 11/16 at 2 to 1, 13/16 at 3 to 1.
+    assert BetaLead(0.75).is_decided_along(Paths(classes)).tolist() == [
+        [False, True, False, False, True],
+        [True] * 5,
+    ]
+    assert BetaLead(0.5).is_decided_along(Paths(classes))[0].tolist() == [False, True, True, True, True]

@@ -97,3 +97,29 @@ def test_thousands_of_answers_and_votes_are_no_overflow() -> None:
     )  # its price is 2^1200, beyond what a float holds
     assert Certificate().is_decided(VoteState((1300, 1), (*[0] * 1300, 1)))
     assert not Certificate().is_decided(VoteState((5000, 4990), (*[0] * 5000, *[1] * 4990)))
+
+
+def test_the_threshold_itself_certifies() -> None:
+    # E(3, 0) = 15/4: times 0.8 that is the 3 an answer needs that came first. One that came second needs 6.
+    assert Certificate(0.8).is_certified(3, 0, 0)
+    assert not Certificate(0.79).is_certified(3, 0, 0)
+    assert not Certificate(0.8).is_certified(3, 0, 1)
+    # E(4, 0) = 31/5: 6.2 times 0.97 is 6.01, enough for the second to appear; the third needs 12.
+    assert Certificate(0.97).is_certified(4, 0, 1)
+    assert not Certificate(0.96).is_certified(4, 0, 1)
+    assert not Certificate(0.97).is_certified(4, 0, 2)
+    assert pair_evidence(0, 0) == 1.0
+
+
+def test_recorded_votes_are_certified_as_single_ones_are() -> None:
+    classes = np.array([[0, 0, 0, -1, 1], [1, 0, 0, 0, 0], [-1, -1, 0, 0, 0]], dtype=np.int32)
+    assert Certificate(0.8).is_decided_along(Paths(classes)).tolist() == [
+        [False, False, True, True, False],  # 3 to 1: E = 26/20
+        [False, False, False, False, False],
+        [False, False, False, False, True],
+    ]
+    assert answers_before_leader_along(Paths(classes)).tolist() == [[0] * 5, [0, 1, 1, 1, 1], [0] * 5]
+
+
+def test_the_usual_level_is_the_default() -> None:
+    assert Certificate().risk == 0.05

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import lgamma
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.beta_lead import beta_lead
-from breadth.inference.stopping.dirichlet import Dirichlet, largest_share
+from breadth.inference.stopping.dirichlet import Dirichlet, gamma_quadrature, largest_share
 from breadth.inference.stopping.rule import samples_to_decide
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import VoteState
 
 
@@ -75,3 +78,41 @@ def test_thousands_of_votes_are_no_overflow() -> None:
     # A third answer far behind tells nothing.
     assert largest_share(5000, 4900, 100) == pytest.approx(beta_lead(5000, 4900), abs=1e-9)
     assert largest_share(3000, 3000, 3000) == pytest.approx(1 / 3, abs=1e-9)
+
+
+def test_the_threshold_itself_stops() -> None:
+    assert Dirichlet(0.75).is_decided(VoteState((1,), (0,))), "1 to 0 is a chance of exactly 3/4"
+    assert Dirichlet(0.5).is_decided(VoteState((1, 1), (0, 1)))
+    assert not Dirichlet(0.5).is_decided(VoteState())
+    assert Dirichlet().posterior(VoteState()) is None
+    assert Dirichlet().threshold == 0.95
+
+
+def test_recorded_votes_are_looked_at_answer_by_answer() -> None:
+    # 2 to 1 to 1 is 0.535494 (worked out above); 2 to 1 is 11/16, 3 to 1 to 1 more than that.
+    classes = np.array([[0, 1, 2, 0, -1, 0], [-1, 0, 0, 1, 2, 0]], dtype=np.int32)
+    assert Dirichlet(0.53).is_decided_along(Paths(classes)).tolist() == [
+        [True, False, False, True, True, True],
+        [False, True, True, True, True, True],
+    ]
+    assert Dirichlet(0.54).is_decided_along(Paths(classes)).tolist() == [
+        [True, False, False, False, False, True],
+        [False, True, True, True, False, True],
+    ]
+
+
+def test_the_range_of_the_integral_holds_all_of_the_distribution() -> None:
+    for shape in (1, 2, 30, 4000):
+        points, weights = gamma_quadrature(shape)
+        density = np.exp((shape - 1) * np.log(points) - points - lgamma(shape))
+        assert np.sum(weights * density) == pytest.approx(1, abs=1e-9)
+        assert np.sum(weights * density * points) == pytest.approx(shape, rel=1e-9)
+
+
+def test_a_clear_lead_needs_no_integral() -> None:
+    # 20 to 1 to 1: each rival is ahead with a chance of about 1e-5, so both together with twice that at most.
+    largest_share.cache_clear()
+    assert Dirichlet().is_decided(VoteState((20, 1, 1), (0,) * 22))
+    assert Dirichlet().is_decided(VoteState((20, 1), (0,) * 21))
+    assert not Dirichlet().is_decided(VoteState((2, 2, 1), (0,) * 5))
+    assert largest_share.cache_info().misses == 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from math import log
 
+import numpy as np
 import pytest
 from scipy.special import betainc, betaln
 
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.lead import Lead
 from breadth.inference.stopping.sprt import Sprt
+from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import VoteState
 
 
@@ -47,3 +49,19 @@ def test_the_mixture_form_of_consol_needs_a_lead_of_three_as_well() -> None:
 def test_a_lead_of_no_votes_is_refused() -> None:
     with pytest.raises(SettingsError, match="votes"):
         Lead(0)
+
+
+def test_recorded_votes_stop_at_exactly_the_lead() -> None:
+    classes = np.array([[0, 0, 1, 0, 0, 1], [-1, 1, 1, 0, 2, 1]], dtype=np.int32)
+    assert Lead(2).is_decided_along(Paths(classes)).tolist() == [
+        [False, True, False, True, True, True],
+        [False, False, True, False, False, True],
+    ]
+    assert Lead(1).is_decided_along(Paths(classes))[1].tolist() == [False, True, True, True, True, True]
+
+
+def test_one_vote_is_a_lead_and_three_are_the_default() -> None:
+    assert Lead(1).is_decided(VoteState((1,), (0,)))
+    assert not Lead(1).is_decided(VoteState())
+    assert not Lead(1).is_decided(VoteState((1, 1), (0, 1)))
+    assert Lead().votes == 3

@@ -14,7 +14,7 @@ from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.risk import LaxRisk, Risk
 from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stored_replay import replay
-from breadth.inference.stored_votes import StoredVotes
+from breadth.inference.stored_votes import Paths, StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.voting import VoteState
 
@@ -115,3 +115,55 @@ def test_without_a_library_it_is_the_beta_rule_and_says_so() -> None:
 def test_settings_that_make_no_sense_are_refused(field: str, value: float) -> None:
     with pytest.raises(SettingsError, match=field):
         Risk(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def rule() -> Risk:
+    """A full vote of ten, quick to compute."""
+    return Risk(0.01, LIBRARY, 10)
+
+
+def test_the_full_vote_decides_at_exactly_its_size(rule: Risk) -> None:
+    tied = VoteState((5, 5), (0, 1) * 5)
+    assert rule.is_decided(tied), "the tenth vote of ten is the last"
+    assert rule.posterior(tied) == 1.0
+    before = VoteState((5, 4), (0, 1) * 4 + (0,))
+    assert rule.posterior(before) == 1.0, "five of ten are a mode whatever comes"
+    open_vote = VoteState((4, 4, 1), (0, 1) * 4 + (2,))
+    assert not rule.is_decided(open_vote), "the tenth vote breaks the tie"
+    posterior = rule.posterior(open_vote)
+    assert posterior is not None
+    assert 0.5 < posterior < 1
+
+
+def test_recorded_votes_are_decided_up_to_the_full_vote_and_beyond(rule: Risk) -> None:
+    classes = np.array([[-1, 0, 1] + [0, 1] * 4 + [0], [0] * 12], dtype=np.int32)
+    along = rule.is_decided_along(Paths(classes))
+    # One all, two all, ... four all are open; the tenth vote, at the eleventh draw, ends it.
+    assert along[0].tolist() == [*along[0, :9].tolist(), along[0, 9].item(), True, True]
+    for draw in range(12):
+        votes = [label for label in classes[0, : draw + 1].tolist() if label >= 0]
+        state = VoteState(tuple(sorted(map(votes.count, set(votes)), reverse=True)), tuple(votes))
+        assert along[0, draw] == rule.is_decided(state)
+    assert not along[0, [0, 2, 4, 6, 8]].any()
+    assert along[1, 4:].all()
+
+
+def test_the_index_of_a_state_is_its_place_in_the_table(rule: Risk) -> None:
+    # Leader, runner-up and rest as digits of a number to the base 11.
+    assert rule.state_index(VoteState((4, 3, 1, 1), (0,) * 9)) == 4 * 121 + 3 * 11 + 2
+    assert rule.table.lattice.index(np.array(4), np.array(3), np.array(2)) == 4 * 121 + 3 * 11 + 2
+
+
+def test_the_widest_settings_are_accepted_and_the_defaults_are_the_documented_ones() -> None:
+    assert (Risk(0.499, most=2).most, Risk(1e-6, most=128).most) == (2, 128)
+    assert (Risk().risk, Risk().most) == (0.02, 40)
+    assert Risk(0.25).is_decided(VoteState((1,), (0,))), "without a library: Beta with 0.75"
+    assert not Risk(0.24).is_decided(VoteState((1,), (0,)))
+
+
+def test_more_votes_than_the_full_vote_are_decided(rule: Risk) -> None:
+    for counts in ((6, 5), (6, 6), (10, 10), (4, 4, 4, 4)):
+        state = VoteState(counts, (0,) * sum(counts))
+        assert rule.is_decided(state)
+        assert rule.posterior(state) == 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections import Counter
 
@@ -124,3 +125,28 @@ def test_coins_are_uniform_fixed_and_differ_by_name_and_seed() -> None:
     assert np.abs(np.sort(randomize) - np.arange(4000) / 4000).max() < 1.63 / np.sqrt(4000)
     assert task_uniform("a", 1) == task_uniform("a", 1)
     assert len({task_uniform("a", 1), task_uniform("a", 2), task_uniform("b", 1), task_uniform("", 1)}) == 4
+
+
+def test_the_rules_that_look_at_counts_only_are_these() -> None:
+    assert {type(rule) for rule in RULES if rule.by_counts} == {Never, Lead, BetaLead, Dirichlet, Sprt, Shapes, Risk}
+    assert not StopRule.by_counts
+
+
+def test_the_fewest_votes_to_decide_have_a_limit() -> None:
+    assert samples_to_decide(Lead(3), VoteState(), 3) == 3
+    assert samples_to_decide(Lead(3), VoteState(), 4) == 3
+    assert samples_to_decide(Lead(3), VoteState(), 1) == 1
+    assert samples_to_decide(Lead(3), standing_of([0, 1]), 9) == 3
+    assert samples_to_decide(Never(), VoteState(), 5) == 5
+
+
+def test_a_task_keeps_its_number_for_good() -> None:
+    # The first 53 bits of the hash of "coin\0" 3 "\0a", as a share of 2^53.
+    digest = hashlib.blake2b(b"coin\x003\x00a", digest_size=8).hexdigest()
+    assert task_uniform("a", 3) == int(f"{int(digest, 16):064b}"[:53], 2) / 2**53
+    assert task_uniform("\ud800", 3) != task_uniform("a", 3)
+
+
+def test_a_rule_without_chance_stays_itself() -> None:
+    for rule in (Never(), Lead(2), BetaLead(0.9), Certificate(0.2), Risk(0.05)):
+        assert rule.randomize(0.0) is rule

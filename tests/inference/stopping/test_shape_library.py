@@ -125,3 +125,23 @@ def test_nothing_to_fit_is_refused() -> None:
     with pytest.raises(MeasureError, match="no question"):
         ShapeLibrary.fit([[], [0, 0]])
     assert ShapeLibrary().empty
+
+
+def test_a_single_vote_for_another_answer_counts() -> None:
+    alone, challenged = ShapeLibrary.fit([[9]] * 4), ShapeLibrary.fit([[9, 1]] * 4)
+    assert alone != challenged
+    assert max(len(shape) for shape in challenged.shapes) == 2
+    assert challenged == ShapeLibrary.fit([[9, 1, 0]] * 4)
+    assert challenged.questions == 4
+
+
+def test_novelty_weights_may_be_zero_but_not_all_or_negative() -> None:
+    size = len(CONCENTRATIONS)
+    assert ShapeLibrary(((1.0,),), (1.0,), (1.0,) + (0.0,) * (size - 1)).novelty[0] == 1.0
+    for novelty in ((0.0,) * size, (1.0,) * (size - 1), (2.0, -1.0) + (0.0,) * (size - 2)):
+        with pytest.raises(SettingsError, match="novelty"):
+            ShapeLibrary(((1.0,),), (1.0,), novelty)
+    assert ShapeLibrary().empty
+    assert ShapeLibrary().questions == 0
+    with pytest.raises(SettingsError, match="questions"):
+        ShapeLibrary(questions=-1)

@@ -54,3 +54,38 @@ def test_choosing_the_leader_by_looking_breaks_the_rates() -> None:
 def test_settings_that_make_no_test_are_refused(field: str, value: float) -> None:
     with pytest.raises(SettingsError, match=field):
         replace(Sprt(), **{field: value})  # type: ignore[arg-type]
+
+
+def test_both_ends_of_the_test_are_reached_by_equality() -> None:
+    # A vote for the leader is worth ln 1.5 and accepts at ln(0.75 / 0.5); one against is ln 0.5, and so is the end.
+    test = Sprt(0.75, 0.5, 0.25)
+    assert test.has_ended(1, 0)
+    assert test.has_ended(0, 1)
+    assert not test.has_ended(0, 0)
+    lasting = replace(test, give_up=False)
+    assert lasting.has_ended(1, 0)
+    assert not lasting.has_ended(0, 1)
+
+
+def test_recorded_votes_end_the_test_as_single_ones_do() -> None:
+    classes = np.array([[-1, 0, 1, 1], [0, 0, -1, 1]], dtype=np.int32)
+    # ln 0.75 after one all is between the ends, ln 1.125 after 2 to 1 too.
+    assert Sprt(0.75, 0.5, 0.25).is_decided_along(Paths(classes)).tolist() == [
+        [False, True, False, False],
+        [True, True, True, False],
+    ]
+    assert not Sprt(0.75, 0.5, 0.25).is_decided(VoteState())
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    assert (Sprt().share, Sprt().alpha, Sprt().beta, Sprt().give_up) == (0.75, 0.05, 0.05, True)
+
+
+@pytest.mark.parametrize(("field", "value"), [("share", 1.01), ("alpha", 1.0), ("alpha", -0.1), ("beta", 0.0)])
+def test_more_settings_that_make_no_test_are_refused(field: str, value: float) -> None:
+    with pytest.raises(SettingsError, match=field):
+        replace(Sprt(), **{field: value})  # type: ignore[arg-type]
+
+
+def test_a_single_vote_may_end_the_test() -> None:
+    assert Sprt(0.75, 0.5, 0.25).is_decided(VoteState((1,), (0,)))

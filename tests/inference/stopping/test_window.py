@@ -52,3 +52,28 @@ def test_bad_windows_are_refused() -> None:
         UnanimousWindow(0)
     with pytest.raises(MeasureError, match="whole windows"):
         expected_window_draws((1.0,), size=7)
+
+
+def test_a_window_of_one_vote_is_the_first_vote() -> None:
+    assert is_decided("a", 1)
+    assert not UnanimousWindow(1).is_decided(VoteState())
+    assert UnanimousWindow().size == 5
+    assert UnanimousWindow(1).is_decided_along(Paths(np.array([[-1, 0, 1]], dtype=np.int32))).tolist() == [
+        [False, True, True]
+    ]
+
+
+def test_recorded_windows_end_where_single_ones_do() -> None:
+    classes = np.array([[0, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 0]], dtype=np.int32)
+    assert UnanimousWindow(2).is_decided_along(Paths(classes)).tolist() == [
+        [False, False, False, True, True, True],  # 01 11 10
+        [False, True, True, True, True, True],
+    ]
+
+
+def test_one_window_costs_its_size_and_two_the_chance_of_a_second() -> None:
+    assert expected_window_draws((0.5, 0.5), size=2, most=2) == 2.0
+    # A pair agrees with chance 1/2: 2 votes half of the time, 4 otherwise.
+    assert expected_window_draws((0.5, 0.5), size=2, most=4) == 3.0
+    with pytest.raises(MeasureError, match="whole windows"):
+        expected_window_draws((1.0,), size=5, most=4)

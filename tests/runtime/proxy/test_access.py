@@ -104,3 +104,49 @@ def test_a_ceiling_of_nothing_is_still_a_ceiling() -> None:
 def test_limits_that_make_no_sense_are_refused_by_name(wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         ProxyLimits(**wrong)  # type: ignore[arg-type] # wrong on purpose
+
+
+def test_the_shortest_key_has_eight_characters() -> None:
+    with pytest.raises(SettingsError, match="at least 8 plain characters"):
+        Keys.from_keys(["1234567"])
+    Keys.from_keys(["12345678"]).check("Bearer 12345678")
+
+
+def test_a_refusal_says_whether_a_key_was_missing_or_wrong() -> None:
+    keys = Keys.from_keys([KEY])
+    with pytest.raises(ApiError) as missing:
+        keys.check(None)
+    with pytest.raises(ApiError) as wrong:
+        keys.check(f"Bearer {OTHER}")
+    assert (missing.value.status, missing.value.code) == (401, "missing_api_key")
+    assert (wrong.value.status, wrong.value.code) == (401, "invalid_api_key")
+
+
+@pytest.mark.parametrize(
+    "least",
+    [
+        {"max_body_bytes": 1},
+        {"max_requests": 1},
+        {"max_samples": 1},
+        {"seconds": 0.001},
+        {"heartbeat_seconds": 0.001},
+        {"drain_seconds": 0.0},
+        {"seconds": 604_800.0, "heartbeat_seconds": 604_800.0, "drain_seconds": 604_800.0},
+    ],
+)
+def test_the_smallest_and_the_longest_limits_are_accepted(least: dict[str, float]) -> None:
+    limits = ProxyLimits(**least)  # type: ignore[arg-type] # ints and floats
+    assert {name: getattr(limits, name) for name in least} == least
+
+
+@pytest.mark.parametrize("name", ["seconds", "heartbeat_seconds", "drain_seconds"])
+def test_no_limit_is_longer_than_a_week(name: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        ProxyLimits(**{name: 604_801.0})  # type: ignore[arg-type] # a float
+
+
+def test_the_limits_an_operator_gets_without_asking() -> None:
+    limits = ProxyLimits()
+    assert (limits.max_body_bytes, limits.max_requests, limits.max_samples) == (8_000_000, 256, 256)
+    assert (limits.seconds, limits.heartbeat_seconds, limits.drain_seconds) == (600.0, 5.0, 25.0)
+    assert limits.budget == Budget(calls=256, seconds=600.0)

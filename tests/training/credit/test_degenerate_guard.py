@@ -112,3 +112,11 @@ def test_the_contract() -> None:
     check_mechanism(DegenerateGuard(gates=Gates(needed=1), settle=2))
     check_mechanism(DegenerateGuard(settle=2), neutral=DegenerateGuard(gates=Gates(needed=99)))
     check_mechanism(DegenerateGuard(settle=1), before=(GroupAdvantage(), PlanningCredit()))
+
+
+def test_a_response_counts_as_positive_when_any_of_its_tokens_is() -> None:
+    batch = rollouts([LOOP, WORKED, LOOP], torch.tensor([[1.0, -2.0], [1.0, -2.0], [-1.0, -2.0]]))
+    stats = DegenerateGuard().apply(batch, DegenerateGuard().init(), None).stats
+    assert (stats["muted"].total, stats["muted"].count) == (1, 2)
+    assert (stats["flagged"].total, stats["flagged"].count) == (2, 3)
+    assert DegenerateGuard().init() == DegenerateGuardState(generations=0, computation=0.0)

@@ -151,3 +151,12 @@ def test_bad_settings_and_inert() -> None:
 def test_a_misspelt_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match="GroupAdvantage got scale = 'std'"):
         GroupAdvantage(scale="std")  # type: ignore[arg-type]  # what a user may write
+
+
+def test_how_far_equal_rewards_may_differ_grows_with_their_size() -> None:
+    # At 1000 the tolerance is 1.001e-4 a rollout. A gap d has squares d^2 / 2: 1.125e-8 below, 4.5e-8 above 2.004e-8.
+    assert advantages(GroupAdvantage(scale="none"), [1000.0, 1000.00015]) == [0.0, 0.0]
+    assert advantages(GroupAdvantage(scale="none"), [1000.0, 1000.0003])[1] > 0
+    # At 0 it is 1e-7: squares of 1.125e-14 and 4.5e-14 against 2e-14.
+    assert advantages(GroupAdvantage(scale="none"), [0.0, 1.5e-7]) == [0.0, 0.0]
+    assert advantages(GroupAdvantage(scale="none"), [0.0, 3e-7])[1] > 0

@@ -77,3 +77,19 @@ def test_it_tells_of_groups_of_one() -> None:
 
 def test_contract() -> None:
     check_mechanism(LeaveOneOut())
+
+
+def test_how_far_equal_rewards_may_differ_grows_with_their_size() -> None:
+    # At 1000 the tolerance is 1.001e-4 a rollout. A gap d has squares d^2 / 2: 1.125e-8 below, 4.5e-8 above 2.004e-8.
+    assert _advantages([1000.0, 1000.00015]) == [0.0, 0.0]
+    assert _advantages([1000.0, 1000.0003])[1] > 0
+    # At 0 it is 1e-7: squares of 1.125e-14 and 4.5e-14 against 2e-14.
+    assert _advantages([0.0, 1.5e-7]) == [0.0, 0.0]
+    assert _advantages([0.0, 3e-7])[1] > 0
+
+
+def test_stats_count_scored_rollouts() -> None:
+    rollouts = Rollouts(torch.tensor([1.0, 0.0, 1.0, 1.0, math.nan]), torch.tensor([0, 0, 1, 1, 1]), torch.ones(5))
+    stats = LeaveOneOut().apply(rollouts.clean(), None, None).stats
+    assert (stats["flat"].total, stats["flat"].count) == (2, 4)
+    assert (stats["size"].total, stats["size"].count) == (2.0, 4)  # 1, 1, 0, 0

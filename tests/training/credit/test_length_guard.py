@@ -114,3 +114,17 @@ def test_the_contract() -> None:
     check_mechanism(LengthGuard(floor=0.99, settle=1, smoothing=1.0), neutral=LengthGuard(floor=0.0))
     check_mechanism(LengthGuard(act="report"), neutral=LengthGuard(act="report", settle=1))
     check_mechanism(LengthGuard(floor=0.99, settle=1, smoothing=1.0), before=(GroupAdvantage(), PlanningCredit()))
+
+
+def test_a_response_counts_as_positive_when_any_of_its_tokens_is() -> None:
+    batch = rollouts([100, 400, 100], torch.tensor([[1.0, -1.0], [1.0, -1.0], [-1.0, -1.0]]))
+    stats = LengthGuard().apply(batch, COLLAPSED, None).stats
+    assert (stats["short"].total, stats["short"].count) == (1, 2)
+    assert (stats["length"].total, stats["length"].count) == (600.0, 3)
+    assert after(LengthGuard(), batch, COLLAPSED) == [[0.0, -1.0], [1.0, -1.0], [-1.0, -1.0]]
+
+
+def test_exactly_the_floor_is_neither_short_nor_a_collapse() -> None:
+    assert after(LengthGuard(), rollouts([250, 249], [1.0, 1.0]), COLLAPSED) == [1.0, 0.0]
+    states = follow(LengthGuard(settle=1, smoothing=1.0), [100.0, 50.0, 49.0])
+    assert [state.collapsed for state in states] == [False, False, True]

@@ -100,3 +100,11 @@ def test_contract(mechanism: MaxRL) -> None:
 def test_a_misspelt_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match="MaxRL got all_fail = 'drop'"):
         MaxRL(all_fail="drop")  # type: ignore[arg-type]  # what a user may write
+
+
+def test_stats_count_known_rollouts() -> None:
+    # three of four are in a group with a success: 3 / 1 - 1 = 2, -1, -1; the group without one gets -1
+    record = Rollouts(torch.tensor([1.0, 0, 0, 0, math.nan]), torch.tensor([0, 0, 0, 1, 1]), torch.ones(5)).clean()
+    stats = MaxRL().apply(record, None, None).stats
+    assert (stats["all_fail"].total, stats["all_fail"].count) == (1, 4)
+    assert (stats["size"].total, stats["size"].count) == (5.0, 4)

@@ -204,3 +204,39 @@ def test_one_try_of_a_group_of_one_has_no_others_to_be_compared_with() -> None:
     assert _advantages(PassAtK(k=1, form="unbiased", baseline=False), [1.0], [1.0]) == [1.0]
     assert PassAtK(k=1, form="unbiased").no_effect(Regime(group_size=1)) is not None
     assert PassAtK(k=1, form="unbiased", baseline=False).no_effect(Regime(group_size=1)) is None
+
+
+def test_stats_of_groups_with_exactly_k_with_more_and_with_fewer() -> None:
+    # k = 2. One of two: pass@2 is 1, all silent. One of three: 1 - C(2,2) / C(3,2) = 2/3, nobody silent. One alone is
+    # too few to tell, and silent. Each group counts once.
+    record = Rollouts(
+        torch.tensor([1.0, 0, 1, 0, 0, 1], dtype=torch.float64), torch.tensor([0, 0, 1, 1, 1, 2]), torch.ones(6)
+    ).clean()
+    effect = PassAtK(k=2).apply(record, None, None)
+    assert effect.stats["pass_at_k"].value == pytest.approx((1 + 2 / 3) / 2)
+    assert effect.stats["pass_at_k"].count == pytest.approx(2)
+    assert (effect.stats["silent"].total, effect.stats["silent"].count) == (3, 6)
+    advantages = not_none(effect.after.advantages).tolist()
+    assert advantages[:2] == [0.0, 0.0]
+    assert advantages[5] == 0.0
+    assert advantages[2] == pytest.approx(math.sqrt(1 / 2), abs=1e-5)  # (1/3) / sqrt(2/9)
+
+
+def test_the_unbiased_form_by_hand_with_k_of_three() -> None:
+    # One of four. The success: 3 (1 - 0), as the others would all fail. A failure: with it 2 of 3 pairs pass, and
+    # without it too: 0.
+    mechanism = PassAtK(k=3, form="unbiased")
+    assert _advantages(mechanism, [1.0, 0.0, 0.0, 0.0]) == pytest.approx([3.0, 0.0, 0.0, 0.0])
+    # Without the baseline a failure gets 3 times 2/3.
+    plain = PassAtK(k=3, form="unbiased", baseline=False)
+    assert _advantages(plain, [1.0, 0.0, 0.0, 0.0]) == pytest.approx([3.0, 2.0, 2.0, 2.0])
+
+
+def test_exactly_as_many_rollouts_as_a_form_needs() -> None:
+    assert [PassAtK(k=3).min_group_size(), PassAtK(k=3, form="unbiased").min_group_size()] == [4, 3]
+    assert PassAtK(k=1, form="unbiased").min_group_size() == 2
+    assert PassAtK(k=1, form="unbiased", baseline=False).min_group_size() == 1
+    assert _advantages(PassAtK(k=2, form="unbiased"), [1.0, 0.0])[0] == pytest.approx(2.0)
+    for mechanism, size in ((PassAtK(k=3), 4), (PassAtK(k=3, form="unbiased"), 3)):
+        assert mechanism.no_effect(Regime(group_size=size)) is None
+        assert mechanism.no_effect(Regime(group_size=size - 1)) is not None

@@ -87,3 +87,19 @@ def test_settings_and_regime() -> None:
 
 def test_contract() -> None:
     check_mechanism(RareSuccessCap(cap=0.5, size=4), neutral=RareSuccessCap(cap=math.inf, size=4))
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+def test_stats_are_shares_of_the_successes(per_token: bool) -> None:
+    # Groups of eight: one lone success of 3 that is capped, one of 1 that is not, two successes that are not lone.
+    rewards = [1.0] + [0.0] * 7 + [1.0] + [0.0] * 7 + [1.0, 1.0] + [0.0] * 6
+    advantages = torch.tensor([3.0] + [-1.0] * 7 + [1.0] + [-1.0] * 7 + [3.0, 3.0] + [-1.0] * 6)
+    batch = Rollouts(
+        torch.tensor(rewards),
+        torch.arange(24) // 8,
+        torch.ones(24),
+        advantages=torch.stack([advantages, advantages], 1) if per_token else advantages,
+    ).clean()
+    stats = RareSuccessCap().apply(batch, None, None).stats
+    assert (stats["lone"].total, stats["lone"].count) == (2, 4)
+    assert (stats["capped"].total, stats["capped"].count) == (1, 4)

@@ -13,6 +13,7 @@ from breadth.base.errors import MechanismError, SettingsError
 from breadth.measure.validate import FloatArray
 from breadth.training.credit.strategic_grams import (
     StrategicGrams,
+    _windows,
     cluster_phrases,
     cluster_vectors,
     content_stems,
@@ -254,3 +255,15 @@ def test_hostile_text_takes_linear_time(piece: str) -> None:
     begun = time.process_time()
     StrategicGrams(("what if we",)).find_spans(text)
     assert time.process_time() - begun < 3
+
+
+def test_each_gram_of_a_run_is_taken_once() -> None:
+    words = ["we", "try", "again", "now"]
+    assert list(_windows(words, 2, {"we", "try", "again"})) == ["we try", "try again", "again now"]
+    assert list(_windows(words, 3, {"we try", "try again"})) == ["we try again"]
+    assert list(_windows(words, 3, {"we try", "again now"})) == []
+
+
+def test_an_ending_is_taken_off_only_where_three_letters_are_left() -> None:
+    assert content_stems("king red") == {"king", "red"}
+    assert content_stems("trying adds") == content_stems("try add")

@@ -65,3 +65,18 @@ def test_correctness_that_is_no_yes_or_no_is_refused() -> None:
 def test_nothing_is_known_of_nothing() -> None:
     assert find_successes(_rollouts([]))[0].tolist() == []
     assert find_successes(_rollouts([math.nan, math.nan]))[1].tolist() == [False, False]
+
+
+def test_how_far_one_level_may_spread_grows_with_its_size() -> None:
+    # At 1000 it is about 1e-3, at 0 about 1e-6.
+    def successes(rewards: list[float]) -> list[bool]:
+        values = torch.tensor(rewards, dtype=torch.float64)
+        batch = Rollouts(values, torch.zeros(len(rewards), dtype=torch.long), torch.ones(len(rewards))).clean()
+        return list(find_successes(batch)[0].tolist())
+
+    assert successes([1000.0, 1000.0005]) == [True, True]
+    assert successes([1000.0, 1000.002]) == [False, True]
+    assert successes([-1000.0, -999.9995]) == [False, False]
+    assert successes([-1000.0, -999.998]) == [False, True]
+    assert successes([0.0, 0.5e-6]) == [False, True], "one level, and only one is above 0"
+    assert successes([0.0, 1000.0, 1000.0005]) == [False, True, True]

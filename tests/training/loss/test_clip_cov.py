@@ -99,3 +99,13 @@ def test_regimes() -> None:
     assert (
         ClipCov().no_effect(Regime(updates_per_generation=1, sequences_per_update=64, tokens_per_response=1000)) is None
     )
+
+
+def test_the_bounds_themselves_are_no_candidates() -> None:
+    # log-probs -1 and -3 and advantages 1 and -1, centred: every token has a covariance of exactly 1
+    logprobs = torch.tensor([[-1.0], [-3.0]], dtype=torch.float64)
+    batch = Batch(logprobs, torch.tensor([1.0, -1.0], dtype=torch.float64), torch.ones(2, 1).bool(), logprobs)
+    batch = OPEN.apply(batch.clean(), None, None).after
+    for lower, upper, count in ((0.5, 1.5, 2), (0.5, 1.0, 0), (1.0, 1.5, 0)):
+        tokens = ClipCov(share=1.0, lower=lower, upper=upper).survey(batch, None).tokens
+        assert int(tokens["candidates"].sum()) == count

@@ -129,3 +129,26 @@ def test_dual_clip_is_inert_on_policy() -> None:
     assert verdict is not None
     assert verdict.reason.startswith("clip-higher and dual clip never act: ")
     assert alone.no_effect(Regime(updates_per_generation=2)) is None
+
+
+def test_a_token_without_an_advantage_is_not_clipped() -> None:
+    assert applied(ClippedPolicy(dual=3.0), [0.5, 1.5, 7.0], [0.0] * 3)[2] == [False] * 3
+
+
+def test_the_dual_bound_scales_with_the_advantage_and_leaves_small_right_ones() -> None:
+    losses, _, clipped = applied(ClippedPolicy(dual=3.0), [7.0, 7.0], [-2.0, 0.5])
+    assert losses == pytest.approx([6.0, -0.6])  # 3 times 2; 1.2 times 0.5
+    assert clipped == [True, True]
+
+
+def test_stats_are_shares_of_the_counted_tokens() -> None:
+    moved = torch.tensor([[0.5, 0.5, 1.5, 1.0, 1.5]])
+    batch = Batch(
+        moved.log(),
+        torch.tensor([[-1.0, -1.0, 1.0, 1.0, 1.0]]),
+        torch.tensor([[True, True, True, True, False]]),
+        torch.zeros_like(moved),
+    )
+    stats = ClippedPolicy().apply(batch.clean(), None, None).stats
+    assert (stats["clipped_low"].total, stats["clipped_low"].count) == (2, 4)
+    assert (stats["clipped_high"].total, stats["clipped_high"].count) == (1, 4)

@@ -150,3 +150,11 @@ def test_inert_and_bad_settings() -> None:
     for field, settings in bad:
         with pytest.raises(SettingsError, match=f"got {field} ="):
             EntropyTarget(**settings)
+
+
+def test_the_start_is_the_mean_of_exactly_the_settling_steps() -> None:
+    state = TargetState()
+    for entropy, start in ((1.0, 1.0), (3.0, 2.0), (8.0, 2.0), (0.5, 2.0)):
+        state = state.observe(entropy, 2)
+        assert state.start == start
+    assert (state.steps, state.lowest, state.highest) == (4, 0.5, 8.0)

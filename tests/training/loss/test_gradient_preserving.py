@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -127,3 +129,29 @@ def test_inert_on_policy() -> None:
     assert verdict is not None
     assert verdict.mechanism == "gradient-preserving"
     assert GPPO.no_effect(Regime(updates_per_generation=2)) is None
+
+
+def test_a_token_without_an_advantage_is_neither_bounded_nor_clipped() -> None:
+    batch = moved_by(torch.tensor([0.5, 1.5, 12.0], dtype=torch.float64), torch.zeros(3, dtype=torch.float64))
+    effect = GradientPreserving(below=0.0, above=0.0, dual=10.0).apply(batch.clean(), None, None)
+    assert (effect.stats["bounded_low"].value, effect.stats["bounded_high"].value) == (0.0, 0.0)
+    assert not_none(effect.after.clipped).tolist() == [[False] * 3]
+
+
+def test_the_dual_bound_scales_with_the_advantage_and_leaves_small_right_ones() -> None:
+    batch = moved_by(
+        torch.tensor([12.0, 12.0, 9.0], dtype=torch.float64), torch.tensor([-2.0, 0.5, -2.0], dtype=torch.float64)
+    )
+    losses, gradient, clipped = losses_of(GradientPreserving(dual=10.0), batch)
+    # -10 times -2; 1.28 times -0.5; below the bound -9 times -2
+    assert losses.tolist() == pytest.approx([20.0, -0.64, 18.0])
+    assert gradient.tolist() == pytest.approx([0.0, -0.64, 18.0])
+    assert clipped.tolist() == [True, False, False]
+
+
+def test_only_counted_tokens_are_in_the_stats() -> None:
+    batch = moved_by(torch.tensor([0.5, 1.5, 1.0, 0.5]), torch.tensor([-1.0, 1.0, 1.0, -1.0]))
+    batch = replace(batch, mask=torch.tensor([[True, True, True, False]]))
+    stats = GPPO.apply(batch.clean(), None, None).stats
+    assert (stats["bounded_low"].total, stats["bounded_low"].count) == (1, 3)
+    assert (stats["bounded_high"].total, stats["bounded_high"].count) == (1, 3)

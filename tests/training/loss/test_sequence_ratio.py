@@ -97,3 +97,17 @@ def test_settings_and_regime() -> None:
     assert "on-policy" in verdict.reason
     assert SequenceRatio().no_effect(Regime(updates_per_generation=4)) is None
     assert SequenceRatio().no_effect(Regime()) is None
+
+
+def test_a_response_without_an_advantage_is_not_clipped() -> None:
+    for drift in (0.0005, -0.0005):
+        effect = SequenceRatio().apply(drifted([[drift]], [0.0]).clean(), None, None)
+        assert not not_none(effect.after.clipped).any()
+
+
+def test_stats_are_shares_of_the_counted_tokens() -> None:
+    # one token clipped below, two clipped above, three inside; what pads the first and the second does not count
+    batch = drifted([[-0.0005], [0.0005, 0.0005], [0.0, 0.0, 0.0]], [-1.0, 1.0, 1.0])
+    stats = SequenceRatio().apply(batch.clean(), None, None).stats
+    assert (stats["clipped_low"].total, stats["clipped_low"].count) == (1, 6)
+    assert (stats["clipped_high"].total, stats["clipped_high"].count) == (2, 6)
