@@ -199,7 +199,12 @@ def read_scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Path and isinstance(value, str):
         return Path(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise SettingsError(
+                f"{_location(where)}got a whole number too large for a float.", "Write one below 1.7e308."
+            ) from error
     if isinstance(hint, type) and (not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool)):
         raise SettingsError(
             f"{_location(where)}got {value!r}, need {_type_name(hint)}.", f"Write a value of type {_type_name(hint)}."

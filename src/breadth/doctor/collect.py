@@ -298,7 +298,7 @@ def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:
     """Take an inference policy or a probed server; False for any other TOML."""
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8", errors="replace"))
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML; or a number of thousands of digits, brackets without end
         return False
     if "strategy" in table:
         from breadth.inference.policy import Policy
@@ -383,15 +383,23 @@ def read_data_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open("rb") as file:
         start = file.read(4)
     if start == b"PAR1":
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=MAX_DATA_ROWS):
-                yield from batch.to_pylist()
+        yield from read_parquet_rows(path)
     elif start.lstrip()[:1] == b"[":
         yield from read_json_document(path)
     else:
         for batch in read_json_rows(path):
             if not isinstance(batch, Remark):
                 yield from (row for _, row in batch)
+
+
+def read_parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a Parquet file."""
+    try:
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=MAX_DATA_ROWS):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BrokenFileError(path, f"is damaged Parquet ({error}).", "Write the file again.") from error
 
 
 def read_json_document(path: Path) -> Sequence[Mapping[str, Any]]:
