@@ -9,7 +9,8 @@ another exception, more than ``MAX_SECONDS`` of processor time, more than ``MAX_
 crash is printed with its index and kept under ``--crashes``; a folder kept there becomes a regression test by moving
 it into the corpus as ``<target>/found-<what>``.
 
-A folder of the corpus is one input. ``x.parquet.jsonl`` becomes Parquet when it is used, ``x.b64`` bytes.
+A folder of the corpus is one input. ``x.parquet.jsonl`` becomes Parquet when it is used, ``x.b64`` bytes,
+and ``x.py.text`` is a Python file that no linter should read.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ MAX_SECONDS = 10.0
 """Seconds of processor time that one input of at most 100 KB may take."""
 MAX_MEMORY_BYTES = 1 << 30
 """Bytes by which one input may raise the peak of resident memory."""
-PARQUET_ROWS, BASE64 = ".parquet.jsonl", ".b64"
+PARQUET_ROWS, BASE64, TEXT = ".parquet.jsonl", ".b64", ".text"
 MEMORY_DISK = Path("/dev/shm")  # noqa: S108 - a folder in memory where there is one; files are made inside a private one
 
 
-class TooSlow(BaseException):  # noqa: N818 - must pass every ``except Exception``
-    """Raised by the timer when an input takes too long."""
+class TooSlow(BaseException):
+    """Raised by the timer when an input takes too long; it passes every ``except Exception``."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Entry:
         chosen = rng.choice(sorted(self.files))
         if chosen.endswith(PARQUET_ROWS):
             return {**self.used, chosen.removesuffix(".jsonl"): mutate_parquet(self.files[chosen], rng)}
-        name = chosen.removesuffix(BASE64)
+        name = chosen.removesuffix(BASE64).removesuffix(TEXT)
         if rng.random() < 0.03:
             return {**self.used, name: generate_text(rng)}
         return {**self.used, name: mutate_text(self.used[name], next(iter(other.used.values())), rng)}
@@ -84,7 +85,7 @@ def decode_file(path: str, data: bytes) -> tuple[str, bytes]:
         return path.removesuffix(".jsonl"), to_parquet(data)
     if path.endswith(BASE64):
         return path.removesuffix(BASE64), base64.b64decode(data)
-    return path, data
+    return path.removesuffix(TEXT), data
 
 
 def read_corpus(target: str, folder: Path = CORPUS) -> list[Entry]:
@@ -103,7 +104,7 @@ def make_input(entries: list[Entry], target: str, seed: int, index: int) -> dict
 
     Regressions are not mutated, so adding one changes no other input.
     """
-    rng = random.Random(f"{seed} {target} {index}")
+    rng = random.Random(f"{seed} {target} {index}")  # noqa: S311 - nothing secret depends on it
     sources = [entry for entry in entries if not entry.name.startswith("found-")]
     return rng.choice(sources).mutate(rng.choice(sources), rng)
 
@@ -198,12 +199,12 @@ class Fuzzer:
 
 
 def encode_file(path: str, data: bytes) -> tuple[str, bytes]:
-    """Return a file as the corpus stores it: text as it is, anything else in base 64."""
+    """Return a file as the corpus stores it."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
         return path + BASE64, base64.encodebytes(data)
-    return path, data
+    return path + (TEXT if path.endswith((".py", ".ipynb")) else ""), data
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -26,10 +26,10 @@ from breadth.testing.importers import check_records
 
 Target = Callable[[Path], None]
 """Reads one input, a folder; raises BreadthError when it is refused in words."""
-IMPORT_SHARE = 8
-"""One input in so many is also imported into a folder and opened: that costs ten times what reading it costs."""
-SHOW_SHARE, DIAGNOSIS_SHARE = 8, 40
-"""One run folder in so many is shown, one in so many is diagnosed."""
+IMPORT_SHARE, RENDER_SHARE = 16, 4
+"""One file in so many is also imported into a folder and opened, one diagnosis in so many is rendered as HTML."""
+SHOW_SHARE, DIAGNOSIS_SHARE = 32, 100
+"""One run folder in so many is shown, one in so many is diagnosed: that costs ten times what reading it costs."""
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -84,7 +84,9 @@ def diagnose_and_render(path: Path, work_folder: Path) -> None:
     collected = collect_evidence([path], work_folder)
     diagnoses = [diagnose_run(case) for case in collected.cases]
     orjson.dumps(to_json(diagnoses, collected))
-    render_html(doctor_page(diagnoses, collected))
+    page = doctor_page(diagnoses, collected)
+    if is_chosen(path.parent, RENDER_SHARE):
+        render_html(page)
 
 
 def read_run_folder(folder: Path) -> None:
@@ -112,7 +114,7 @@ def read_run(folder: Path) -> None:
 
 
 class SharedDatabase:
-    """Stands in for ``duckdb.connect``: opening a database takes 30 ms, attaching an empty catalogue to one takes none."""
+    """Replaces ``duckdb.connect``: opening a database takes 30 ms, attaching an empty catalogue to one takes none."""
 
     def __init__(self) -> None:
         import duckdb

@@ -366,7 +366,7 @@ def column_names(path: Path, start: bytes) -> frozenset[str]:
     if start.startswith(b"PAR1"):
         try:
             return frozenset(pq.read_schema(path).names)
-        except (pa.ArrowInvalid, OSError):
+        except (pa.ArrowException, OSError, UnicodeDecodeError):  # the last: a damaged column name
             return frozenset()
     if path.suffix not in (".jsonl", ".json", ".ndjson"):
         return frozenset()
