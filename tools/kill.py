@@ -44,7 +44,7 @@ class Job(Protocol):
         """Do the work, or resume it."""
 
     def check_killed(self, folder: Path, before: Any) -> Any:
-        """Check what a kill left, given what this method returned after the kill before; AssertionError if it is bad."""
+        """Check what a kill left, given what this method returned after the last kill; AssertionError if it is bad."""
 
     def check_finished(self, folder: Path) -> None:
         """Check the result; AssertionError if it is not what a run without a kill gives."""
@@ -138,8 +138,9 @@ class TuneJob:
 
     def run(self, folder: Path) -> None:
         """Tune."""
-        call_command("tune", self.url, "--tasks", str(self.tasks), "--out", str(folder / "out"), "--yes", "--budgets",
-                     "none", "--widths", "1,2,4", "--samples", str(VOTES), "--answer-format", "number", "--json")  # fmt: skip
+        call_command("tune", self.url, "--tasks", str(self.tasks), "--out", str(folder / "out"), "--yes", "--json",
+                     "--budgets", "none", "--widths", "1,2,4", "--samples", str(VOTES), "--answer-format",
+                     "number")  # fmt: skip
 
     def check_killed(self, folder: Path, before: Any) -> Any:
         """Check the journal and the folder."""
@@ -224,8 +225,7 @@ class TrainJob:
         expect(all(row["n"] == TRAIN_ROLLOUTS for row in rows), f"steps are partly there: {rows}")
         steps = sorted(row["step"] for row in rows)
         reported = [int(line) for line in (folder / "reported").read_bytes().split()]
-        # TRL counts a step when it ends, the rollouts belong to the step during which they were sampled.
-        gone = ({*(before or [])} | {step - 1 for step in reported}) - set(steps)
+        gone = {*(before or []), *reported} - set(steps)
         expect(not gone, f"steps are gone: {sorted(gone)}")
         return steps
 
@@ -378,7 +378,7 @@ def preload(names: set[str]) -> None:
     import breadth.cli.import_
     import breadth.cli.solve
     import breadth.cli.tune
-    import breadth.runs.reader  # noqa: F401
+    import breadth.runs.reader
 
     if "train" in names:
         import breadth.adapters.trl.trainer
@@ -429,8 +429,11 @@ def main() -> int:
         if "train" in names:
             ask(lambda: write_base(base), Path(folder))
         jobs: dict[str, Job] = {
-            "solve": SolveJob(url, tasks), "tune": TuneJob(url, tasks), "import": ImportJob(source), "train": TrainJob(base)
-        }  # fmt: skip
+            "solve": SolveJob(url, tasks),
+            "tune": TuneJob(url, tasks),
+            "import": ImportJob(source),
+            "train": TrainJob(base),
+        }
         for name in names:
             instants = round(options.instants * SHARES[name] / total)
             outcomes[name] = kill_job(jobs[name], instants, rng, Path(folder) / name, until)
