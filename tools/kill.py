@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 import orjson
 
-SHARES = {"solve": 0.35, "tune": 0.25, "import": 0.35, "train": 0.05}
+SHARES = {"solve": 0.3, "tune": 0.25, "import": 0.3, "train": 0.15}
 """Share of the instants for each job; a step of TRL costs a hundred times what a reply of the fake server costs."""
 QUESTIONS, VOTES, TOKENS = 12, 4, 20
 IMPORT_STEPS, ROLLOUTS_PER_STEP = 40, 256
