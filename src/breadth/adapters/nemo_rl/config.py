@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, count_updates, flatten_table, read_table, render_setting, resolve_references
+from breadth.adapters.configs import (
+    Settings,
+    count_updates,
+    flatten_table,
+    read_table,
+    render_setting,
+    resolve_references,
+)
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
