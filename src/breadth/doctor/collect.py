@@ -366,7 +366,7 @@ def column_names(path: Path, start: bytes) -> frozenset[str]:
     if start.startswith(b"PAR1"):
         try:
             return frozenset(pq.read_schema(path).names)
-        except (pa.ArrowException, OSError, UnicodeDecodeError):  # the last: a damaged column name
+        except (pa.ArrowException, OSError, ValueError):
             return frozenset()
     if path.suffix not in (".jsonl", ".json", ".ndjson"):
         return frozenset()
@@ -383,23 +383,15 @@ def read_data_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open("rb") as file:
         start = file.read(4)
     if start == b"PAR1":
-        yield from read_parquet_rows(path)
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=MAX_DATA_ROWS):
+                yield from batch.to_pylist()
     elif start.lstrip()[:1] == b"[":
         yield from read_json_document(path)
     else:
         for batch in read_json_rows(path):
             if not isinstance(batch, Remark):
                 yield from (row for _, row in batch)
-
-
-def read_parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a Parquet file."""
-    try:
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=MAX_DATA_ROWS):
-                yield from batch.to_pylist()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise BrokenFileError(path, f"is damaged Parquet ({error}).", "Write the file again.") from error
 
 
 def read_json_document(path: Path) -> Sequence[Mapping[str, Any]]:

@@ -258,9 +258,9 @@ def preview_parquet(path: Path) -> TablePreview | None:
     """Return a Parquet file's columns; none if it is truncated, so that reading it reports that."""
     try:
         schema = pq.read_schema(path)
-        numeric = {field.name: pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema}
-    except (pa.ArrowException, OSError, UnicodeDecodeError):  # the last: a damaged column name
+    except (pa.ArrowException, OSError, ValueError):
         return TablePreview("Parquet", {}) if path.is_file() else None
+    numeric = {field.name: pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema}
     return TablePreview("Parquet", numeric)
 
 

@@ -61,7 +61,7 @@ def has_completions(path: Path) -> bool:
     """Whether a Parquet file is one of TRL's completions files; a damaged one is recognised by its name."""
     try:
         return set(pq.read_schema(path).names) >= TRL_REQUIRED_COLUMNS
-    except (pa.ArrowException, OSError, UnicodeDecodeError):  # the last: a damaged column name
+    except (pa.ArrowException, OSError, ValueError):
         return path.name.startswith("completions_")
 
 
