@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import zlib
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,10 @@ class ProxyBodies:
         self._loop = asyncio.new_event_loop()
 
         async def build() -> Proxy:
-            return Proxy(OpenAISampler("http://127.0.0.1:9"), Policies.parse("adaptive-vote", ["careful=vote,n=5"]))
+            policies = Policies.parse("adaptive-vote", ["careful=vote,n=5"])
+            if any(spec.name == "client_policies" for spec in fields(policies)):
+                policies = replace(policies, client_policies=True)  # the reader of policies is to be tried too
+            return Proxy(OpenAISampler("http://127.0.0.1:9"), policies)
 
         self._proxy = self._loop.run_until_complete(build())
         self._proxy.models.fetch = refuse

@@ -185,6 +185,11 @@ class TestSettings:
         assert self.own.describe("n", "missing", "text") == "n=8, text='1e-6'"
 
 
+def test_a_number_that_cannot_be_printed_is_described() -> None:
+    assert render_setting("beta", 1 << 20_000) == "beta=a number of thousands of digits"
+    assert render_setting("beta", [1 << 20_000]) == "beta=a number of thousands of digits"
+
+
 def test_what_is_shown_of_a_file_is_short_and_plain() -> None:
     assert render_setting("actor.loss", "vanilla") == "actor.loss=vanilla"
     assert render_setting("loss_type", "grpo") == "loss_type='grpo'"

@@ -85,7 +85,8 @@ def test_a_family_names_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
         ("colour = 'green'\n[inner]\nrate = 1.0", "blue, red"),
         ("[inner]\nrate = 'high'", "got 'high', need float"),
         ("[inner]\nrate = true", "got True, need float"),
-        (f"[inner]\nrate = {10**400}", "too large for a float"),
+        (f"[inner]\nrate = {10**400}", "In inner.rate: a whole number has more than 64 bits"),
+        (f"limits = {{a = 0x{'9' * 5_000}}}\n[inner]\nrate = 1.0", "In limits.a: a whole number has more than 64"),
         ("sizes = 3\n[inner]\nrate = 1.0", "need a list"),
         ("pair = [1]\n[inner]\nrate = 1.0", "got 1 values, need 2"),
         ("limits = 3\n[inner]\nrate = 1.0", "need a table"),
@@ -96,6 +97,11 @@ def test_a_family_names_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_setting_is_answered_with_what_to_write(text: str, says: str) -> None:
     with pytest.raises(SettingsError, match=says.replace("[", "\\[")):
         loads(Outer, text)
+
+
+def test_a_whole_number_beyond_a_float_is_refused() -> None:
+    with pytest.raises(SettingsError, match="too large for a float"):
+        from_table(Outer, {"inner": {"rate": 10**400}})
 
 
 def test_the_message_says_where() -> None:

@@ -241,7 +241,7 @@ def test_damaged_parquet_is_refused_and_its_column_names_claim_nothing(tmp_path:
     whole = path.read_bytes()
     path.write_bytes(b"PAR1" + b"\xff" * 200 + whole[204:])
     assert is_training_data(path, whole)
-    with pytest.raises(BrokenFileError, match="damaged Parquet"):
+    with pytest.raises(BrokenFileError, match="Parquet"):
         read_training_data(path)
     path.write_bytes(whole.replace(b"question", b"\xff" * 8))
     assert not is_training_data(path, whole)

@@ -229,6 +229,9 @@ def render_setting(name: str, value: Any) -> str:
 
     Hydra's dotted names take no quotes.
     """
-    shown = str(value) if isinstance(value, Computed) or (isinstance(value, str) and "." in name) else repr(value)
+    try:
+        shown = str(value) if isinstance(value, Computed) or (isinstance(value, str) and "." in name) else repr(value)
+    except ValueError:
+        shown = "a number of thousands of digits"
     plain = "".join(sign if sign.isprintable() else " " for sign in f"{name}={shown}")
     return plain if len(plain) <= 100 else plain[:97] + "..."

@@ -67,7 +67,16 @@ def loads(cls: type[T], text: str) -> T:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
         raise SettingsError(f"This is not TOML: {error}.", "Correct the line it names.") from error
+    refuse_huge_numbers(table)
     return from_table(cls, table)
+
+
+def refuse_huge_numbers(value: Any, where: str = "") -> None:
+    """Raise for a whole number beyond TOML's 64 bits: Python cannot even print one of thousands of digits."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise SettingsError(f"{_location(where)}a whole number has more than 64 bits.", "Write a smaller one.")
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        refuse_huge_numbers(part, f"{where}.{key}" if where else str(key))
 
 
 def dump(settings: Any, path: Path) -> None:
