@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test check lint types docs bench setup clean
+.PHONY: help demo test check lint types docs bench fuzz kill soak setup clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,15 @@ docs: $(VENV)/.dev  ## build the documentation into site/ (fails on an undocumen
 
 bench: $(VENV)/.dev $(VENV)/.model  ## run every benchmark; each prints a ratio to a named peer or limit
 	missed=; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || missed="$$missed $$file"; done; test -z "$$missed" || { echo "bars not met:$$missed"; exit 1; }
+
+fuzz: $(VENV)/.dev  ## try 20,000 damaged inputs on everything that reads text from outside
+	$(BIN)/python -m tools.fuzz --inputs 20000
+
+kill: $(VENV)/.dev  ## kill -9 at 200 random instants of solve, tune, import and a TRL run, and resume each
+	$(BIN)/python -m tools.kill --instants 200
+
+soak: $(VENV)/.dev  ## one hour of the proxy under load with faults and disconnects
+	$(BIN)/python -m tools.soak --minutes 60
 
 setup: $(VENV)/.dev $(VENV)/.model  ## make the virtual environment with everything in it
 
