@@ -168,9 +168,9 @@ class ProxyBodies:
 
         async def build() -> Proxy:
             policies = Policies.parse("adaptive-vote", ["careful=vote,n=5"])
-            if any(spec.name == "client_policies" for spec in fields(policies)):
-                policies = replace(policies, client_policies=True)  # the reader of policies is to be tried too
-            return Proxy(OpenAISampler("http://127.0.0.1:9"), policies)
+            names = {spec.name for spec in fields(policies)}
+            allowed: dict[str, Any] = dict.fromkeys({"client_policies"} & names, True)  # they are to be read too
+            return Proxy(OpenAISampler("http://127.0.0.1:9"), replace(policies, **allowed))
 
         self._proxy = self._loop.run_until_complete(build())
         self._proxy.models.fetch = refuse

@@ -25,6 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -210,7 +211,12 @@ class TrainJob:
         run = grpo.GrpoRun(RECIPES["thermostat"].chain, steps=TRAIN_STEPS, learning_rate=2e-3, prompts=2, group=4,
                            problems=8, max_completion_length=40)  # fmt: skip
         with (folder / "reported").open("ab", buffering=0) as reported:
-            grpo.train_grpo(run, folder / "out", self.base, lambda step, _: reported.write(b"%d\n" % step) and None)
+
+            def report(step: int, values: Mapping[str, float]) -> None:
+                del values
+                reported.write(b"%d\n" % step)
+
+            grpo.train_grpo(run, folder / "out", self.base, report)
 
     def check_killed(self, folder: Path, before: Any) -> Any:
         """Check that no step is gone or partly there, and that reported steps have their rollouts."""
@@ -327,8 +333,7 @@ def kill_until_finished(job: Job, place: Path, outcome: Outcome, instants: int, 
         status = os.waitpid(process, 0)[1]
         if os.WIFSIGNALED(status):
             outcome.instants += 1
-            known = before
-            before = ask(lambda known=known: job.check_killed(place, known), place)
+            before = ask(partial(job.check_killed, place, before), place)
             if isinstance(job, ImportJob) and (place / "run").exists():
                 return
             continue
