@@ -305,7 +305,7 @@ def replay(target: str, seed: int, which: str, folder: Path) -> int:
             entry for entry in read_corpus(place.parent.name, place.parent.parent) if entry.name == place.name
         ).used
     for path, data in files.items():
-        print(f"{path}: {data[:2000]!r}")
+        print(f"{path}: {data[:300]!r}")
     crash = Fuzzer(target, folder).run(which, files)
     print("passed" if crash is None else crash.trace)
     return int(crash is not None)
