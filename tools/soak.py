@@ -48,7 +48,9 @@ SAMPLE_SECONDS = 2.0
 WARM_UP_SHARE = 0.2
 """Share of the time whose memory does not count: caches fill, the allocator settles."""
 MAX_GROWTH_PER_HOUR = 0.05
-"""Growth of memory that still counts as flat, as a share of its level; the lower end of the interval is held to it."""
+"""Growth of memory that still counts as flat, as a share of its level; the upper end of the interval is held to it."""
+MAX_STORED = 100
+"""Readings of memory that are written, evenly spaced."""
 REST_SECONDS = 120.0
 """Seconds in which descriptors and tasks must be back at rest: idle connections are kept for some time."""
 FAULTS = (
@@ -233,7 +235,8 @@ def judge_memory(readings: Sequence[Reading]) -> dict[str, Any]:
         "megabytes_per_hour": {
             name: round(value, 2) if math.isfinite(value) else None for name, value in per_hour.items()
         },
-        "flat": math.isfinite(per_hour["low"]) and per_hour["low"] <= MAX_GROWTH_PER_HOUR * level,
+        "flat": per_hour["high"] <= MAX_GROWTH_PER_HOUR * level,
+        "megabytes": [round(reading.memory / 1e6, 1) for reading in readings[:: max(1, len(readings) // MAX_STORED)]],
     }
 
 
