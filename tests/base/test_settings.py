@@ -99,11 +99,6 @@ def test_a_wrong_setting_is_answered_with_what_to_write(text: str, says: str) ->
         loads(Outer, text)
 
 
-def test_a_whole_number_beyond_a_float_is_refused() -> None:
-    with pytest.raises(SettingsError, match="too large for a float"):
-        from_table(Outer, {"inner": {"rate": 10**400}})
-
-
 def test_the_message_says_where() -> None:
     with pytest.raises(SettingsError, match=r"In inner\.rate"):
         from_table(Outer, {"inner": {"rate": []}})

@@ -216,6 +216,18 @@ def test_columns_tell(tmp_path: Path, row: dict[str, Any], data: bool) -> None:
     assert is_training_data(tmp_path / "x.jsonl", line) is data
 
 
+def test_damaged_parquet_is_refused_and_its_column_names_claim_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_pylist([{**ROW, "number": place} for place in range(100)]), path, compression="lz4")
+    whole = path.read_bytes()
+    path.write_bytes(b"PAR1" + b"\xff" * 200 + whole[204:])
+    assert is_training_data(path, whole)
+    with pytest.raises(BrokenFileError, match="Parquet"):
+        read_training_data(path)
+    path.write_bytes(whole.replace(b"question", b"\xff" * 8))
+    assert not is_training_data(path, whole)
+
+
 def test_solutions_are_read_where_they_say_something_else_the_question(tmp_path: Path) -> None:
     solved = {**ROW, "solution": "We add one and one, which is two."}
     talked = {
@@ -233,22 +245,3 @@ def test_parquet_and_json_documents_are_read_too_and_no_more_than_needed(tmp_pat
     assert is_training_data(tmp_path / "x.parquet", b"PAR1")
     assert len(read_training_data(tmp_path / "x.parquet")) == MAX_DATA_ROWS
     assert read_training_data(tmp_path / "x.json")[2] == "What is 2 plus one?"
-
-
-def test_damaged_parquet_is_refused_and_its_column_names_claim_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "x.parquet"
-    pq.write_table(pa.Table.from_pylist([{**ROW, "number": place} for place in range(100)]), path, compression="lz4")
-    whole = path.read_bytes()
-    path.write_bytes(b"PAR1" + b"\xff" * 200 + whole[204:])
-    assert is_training_data(path, whole)
-    with pytest.raises(BrokenFileError, match="Parquet"):
-        read_training_data(path)
-    path.write_bytes(whole.replace(b"question", b"\xff" * 8))
-    assert not is_training_data(path, whole)
-
-
-@pytest.mark.parametrize("text", [f"a = {'9' * 5_000}", f"a = {'[' * 20_000}"])
-def test_toml_that_no_parser_takes_is_of_no_kind(tmp_path: Path, text: str) -> None:
-    (tmp_path / "x.toml").write_text(text)
-    with pytest.raises(UnknownFormatError, match="no kind we know"):
-        classify_files([tmp_path / "x.toml"], all_importers())

@@ -67,16 +67,7 @@ def loads(cls: type[T], text: str) -> T:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, and so is a number of 5,000 digits
         raise SettingsError(f"This is not TOML: {error}.", "Correct the line it names.") from error
-    refuse_huge_numbers(table)
     return from_table(cls, table)
-
-
-def refuse_huge_numbers(value: Any, where: str = "") -> None:
-    """Raise for a whole number beyond TOML's 64 bits: Python cannot even print one of thousands of digits."""
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise SettingsError(f"{_location(where)}a whole number has more than 64 bits.", "Write a smaller one.")
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        refuse_huge_numbers(part, f"{where}.{key}" if where else str(key))
 
 
 def dump(settings: Any, path: Path) -> None:
@@ -147,6 +138,7 @@ def _choose_member(cls: Any, table: Mapping[str, Any], where: str) -> tuple[Any,
 
 def read_value(hint: Any, value: Any, where: str) -> Any:
     """Read a TOML value as the type a field has; ``where`` names the field in errors."""
+    refuse_huge_numbers(value, where)
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
@@ -165,6 +157,14 @@ def read_value(hint: Any, value: Any, where: str) -> Any:
             return from_table(hint, value, where)
         raise SettingsError(f"{_location(where)}got {value!r}, need a table of settings.", f"Write it as [{where}].")
     return read_scalar(hint, value, where)
+
+
+def refuse_huge_numbers(value: Any, where: str) -> None:
+    """Raise for a whole number beyond TOML's 64 bits: Python cannot even print one of thousands of digits."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise SettingsError(f"{_location(where)}a whole number has more than 64 bits.", "Write a smaller one.")
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        refuse_huge_numbers(part, f"{where}.{key}")
 
 
 def _read_union(arguments: Sequence[Any], value: Any, where: str) -> Any:
@@ -208,12 +208,7 @@ def read_scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Path and isinstance(value, str):
         return Path(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError as error:
-            raise SettingsError(
-                f"{_location(where)}got a whole number too large for a float.", "Write one below 1.7e308."
-            ) from error
+        return float(value)
     if isinstance(hint, type) and (not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool)):
         raise SettingsError(
             f"{_location(where)}got {value!r}, need {_type_name(hint)}.", f"Write a value of type {_type_name(hint)}."

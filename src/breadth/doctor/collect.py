@@ -298,7 +298,7 @@ def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:
     """Take an inference policy or a probed server; False for any other TOML."""
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8", errors="replace"))
-    except (ValueError, RecursionError):  # not TOML; or a number of thousands of digits, brackets without end
+    except tomllib.TOMLDecodeError:
         return False
     if "strategy" in table:
         from breadth.inference.policy import Policy
