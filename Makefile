@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-anywhere check lint types docs bench sbom mutate setup clean
+.PHONY: help demo test test-anywhere check lint types docs bench sbom mutate fuzz kill soak setup clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,15 @@ sbom: $(VENV)/.dev  ## write sbom.json, a CycloneDX bill of materials of the env
 
 mutate: $(VENV)/.dev  ## change the core modules in one place at a time; their tests must notice 92 % (quarter of an hour)
 	nice $(BIN)/python tools/mutate.py --jobs 2
+
+fuzz: $(VENV)/.dev  ## try 20,000 damaged inputs on everything that reads text from outside
+	$(BIN)/python -m tools.fuzz --inputs 20000
+
+kill: $(VENV)/.dev  ## kill -9 at 200 random instants of solve, tune, import and a TRL run, and resume each
+	$(BIN)/python -m tools.kill --instants 200
+
+soak: $(VENV)/.dev  ## one hour of the proxy under load with faults and disconnects
+	$(BIN)/python -m tools.soak --minutes 60
 
 setup: $(VENV)/.dev $(VENV)/.model  ## make the virtual environment with everything in it
 

@@ -16,6 +16,7 @@ from breadth.adapters.configs import (
     MAX_YAML_NODES,
     Computed,
     Settings,
+    count_updates,
     flatten_table,
     load_yaml,
     read_table,
@@ -184,6 +185,11 @@ class TestSettings:
         assert self.own.describe("n", "missing", "text") == "n=8, text='1e-6'"
 
 
+def test_a_number_that_cannot_be_printed_is_described() -> None:
+    assert render_setting("beta", 1 << 20_000) == "beta=a number of thousands of digits"
+    assert render_setting("beta", [1 << 20_000]) == "beta=a number of thousands of digits"
+
+
 def test_what_is_shown_of_a_file_is_short_and_plain() -> None:
     assert render_setting("actor.loss", "vanilla") == "actor.loss=vanilla"
     assert render_setting("loss_type", "grpo") == "loss_type='grpo'"
@@ -224,3 +230,11 @@ def test_a_long_table_without_anchors_has_a_bound_too() -> None:
 def test_what_is_no_plain_yaml_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"line|special"):
         load_yaml(text)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "updates"),
+    [((64, 16), 4.0), ((65, 16, 2), 10.0), ((1e308 * 8, 16), None), ((1e308, 1e-10), None), ((1e300, 1, 1e300), None)],
+)
+def test_updates_are_counted_or_not_known(numbers: tuple[float, ...], updates: float | None) -> None:
+    assert count_updates(*numbers) == updates

@@ -85,6 +85,8 @@ def test_a_family_names_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
         ("colour = 'green'\n[inner]\nrate = 1.0", "blue, red"),
         ("[inner]\nrate = 'high'", "got 'high', need float"),
         ("[inner]\nrate = true", "got True, need float"),
+        (f"[inner]\nrate = {10**400}", "In inner.rate: a whole number has more than 64 bits"),
+        (f"limits = {{a = 0x{'9' * 5_000}}}\n[inner]\nrate = 1.0", "In limits.a: a whole number has more than 64"),
         ("sizes = 3\n[inner]\nrate = 1.0", "need a list"),
         ("pair = [1]\n[inner]\nrate = 1.0", "got 1 values, need 2"),
         ("limits = 3\n[inner]\nrate = 1.0", "need a table"),

@@ -218,6 +218,18 @@ def test_columns_tell(tmp_path: Path, row: dict[str, Any], data: bool) -> None:
     assert is_training_data(tmp_path / "x.jsonl", line) is data
 
 
+def test_damaged_parquet_is_refused_and_its_column_names_claim_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_pylist([{**ROW, "number": place} for place in range(100)]), path, compression="lz4")
+    whole = path.read_bytes()
+    path.write_bytes(b"PAR1" + b"\xff" * 200 + whole[204:])
+    assert is_training_data(path, whole)
+    with pytest.raises(BrokenFileError, match="Parquet"):
+        read_training_data(path)
+    path.write_bytes(whole.replace(b"question", b"\xff" * 8))
+    assert not is_training_data(path, whole)
+
+
 def test_solutions_are_read_where_they_say_something_else_the_question(tmp_path: Path) -> None:
     solved = {**ROW, "solution": "We add one and one, which is two."}
     talked = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from breadth.runs.outcomes import correctness_sql, count_outcomes, read_samples, rollout_steps
@@ -85,3 +87,11 @@ def test_splits_stay_apart(tmp_path: Path, split: str) -> None:
     found = count_outcomes(run, split)
     assert found is not None
     assert len(found) == (4 if split == "train" else 0)
+
+
+def test_rollouts_without_a_step_are_of_no_step(tmp_path: Path) -> None:
+    build(tmp_path)
+    table = pa.table({"step": pa.array([None, 5]), "problem": ["a", "b"], "split": ["train", "train"]})
+    pq.write_table(table, tmp_path / "rollouts" / "train-00000005-r0-a0-p0.parquet")
+    run = Run.open(tmp_path)
+    assert rollout_steps(run).tolist() == [1, 2, 5]

@@ -217,11 +217,21 @@ class Settings:
         return ", ".join(render_setting(name, self.own[name]) for name in names if name in self.own)
 
 
+def count_updates(rollouts: float, batch: float, epochs: float = 1.0) -> float | None:
+    """Return the updates made of some rollouts in batches; None for numbers whose quotient no float holds."""
+    batches = rollouts / batch
+    updates = math.ceil(batches) * epochs if math.isfinite(batches) else math.inf
+    return updates if math.isfinite(updates) else None
+
+
 def render_setting(name: str, value: Any) -> str:
     """Return a setting with its value, short and without control characters, since the file is not ours.
 
     Hydra's dotted names take no quotes.
     """
-    shown = str(value) if isinstance(value, Computed) or (isinstance(value, str) and "." in name) else repr(value)
+    try:
+        shown = str(value) if isinstance(value, Computed) or (isinstance(value, str) and "." in name) else repr(value)
+    except ValueError:
+        shown = "a number of thousands of digits"
     plain = "".join(sign if sign.isprintable() else " " for sign in f"{name}={shown}")
     return plain if len(plain) <= 100 else plain[:97] + "..."

@@ -147,6 +147,7 @@ def _choose_member(cls: Any, table: Mapping[str, Any], where: str) -> tuple[Any,
 
 def read_value(hint: Any, value: Any, where: str) -> Any:
     """Read a TOML value as the type a field has; ``where`` names the field in errors."""
+    refuse_huge_numbers(value, where)
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
@@ -165,6 +166,14 @@ def read_value(hint: Any, value: Any, where: str) -> Any:
             return from_table(hint, value, where)
         raise SettingsError(f"{_location(where)}got {value!r}, need a table of settings.", f"Write it as [{where}].")
     return read_scalar(hint, value, where)
+
+
+def refuse_huge_numbers(value: Any, where: str) -> None:
+    """Raise for a whole number beyond TOML's 64 bits: Python cannot even print one of thousands of digits."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise SettingsError(f"{_location(where)}a whole number has more than 64 bits.", "Write a smaller one.")
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        refuse_huge_numbers(part, f"{where}.{key}")
 
 
 def _read_union(arguments: Sequence[Any], value: Any, where: str) -> Any:

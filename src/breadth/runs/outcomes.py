@@ -97,9 +97,8 @@ def rollout_steps(run: Run, split: str = "train") -> npt.NDArray[np.int64]:
     """Return the steps that have rollouts, in order."""
     if not run.rollout_files:
         return np.empty(0, dtype=np.int64)
-    return np.asarray(
-        run.query("SELECT DISTINCT step FROM rollouts WHERE split = ? ORDER BY step", split)["step"].to_numpy()
-    )
+    sql = "SELECT DISTINCT step FROM rollouts WHERE split = ? AND step IS NOT NULL ORDER BY step"
+    return np.asarray(run.query(sql, split)["step"].to_numpy())
 
 
 def read_samples(run: Run, first: int, last: int, split: str = "train") -> Samples:

@@ -667,3 +667,11 @@ def test_wrong_types_are_left_empty_and_told() -> None:
     assert batch.table.column("tokens").to_pylist() == [107, None]
     assert batch.table.column("correct").to_pylist() == [True, None]
     assert sum("left empty there" in remark for remark in remarks) == 2
+
+
+def test_a_column_without_a_name_is_no_problem(tmp_path: Path) -> None:
+    rows = [{"step": 1, "prompt": "p", "completion": "c"}, {"step": 2, "prompt": "p", "completion": "c", "": 1}]
+    records = list(IMPORTER.read(jsonl(tmp_path / "rollouts.jsonl", rows), "JSONL rollouts"))
+    check_records(records)
+    (batch,) = (record for record in records if isinstance(record, RolloutBatch))
+    assert batch.table.column("problem").to_pylist() == [problem_id("p")] * 2

@@ -225,6 +225,16 @@ def test_cut_parquet_says_so(tmp_path: Path) -> None:
         read(path, "Parquet")
 
 
+def test_a_damaged_column_name_says_so(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "t.parquet", [{"completion": "x"}])
+    path.write_bytes(path.read_bytes().replace(b"completion", b"\xff" * 10))
+    seen = preview_table(path, path.read_bytes())
+    assert seen is not None
+    assert dict(seen.columns) == {}
+    with pytest.raises(BrokenFileError, match="is not readable"):
+        read(path, "Parquet")
+
+
 def test_a_json_list(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps([*ROWS, 7]), encoding="utf-8")

@@ -188,6 +188,15 @@ def test_only_completions_files_are_claimed(tmp_path: Path) -> None:
         list(read_completions(tmp_path / "completions_00001.parquet"))
 
 
+def test_a_damaged_column_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "completions_00001.parquet"
+    pq.write_table(pa.table({"step": [1], "prompt": ["x"], "completion": ["x"]}), path)
+    path.write_bytes(path.read_bytes().replace(b"completion", b"\xff" * 10))
+    assert has_completions(path)
+    with pytest.raises(BrokenFileError, match="not readable Parquet"):
+        list(read_completions(path))
+
+
 def test_a_file_without_prompts_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"step": [1], "completion": ["x"]}), tmp_path / "completions_00001.parquet")
     with pytest.raises(BrokenFileError, match="has no column 'prompt'"):

@@ -374,7 +374,7 @@ class RolloutTable:
         step = as_step(row.get(self._step)) if self._step else 0
         self._without_step += step is None
         ready[self._step or "breadth/step"] = step or 0
-        if ready.get(self._problem or "") is None:
+        if self._problem is None or ready.get(self._problem) is None:  # a column may be called ""
             prompt = ready.get(self._prompt) if self._prompt else None
             self._without_problem += prompt is None
             ready[self._problem or "breadth/problem"] = (

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, flatten_table, read_table, render_setting, resolve_references
+from breadth.adapters.configs import (
+    Settings,
+    count_updates,
+    flatten_table,
+    read_table,
+    render_setting,
+    resolve_references,
+)
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
@@ -123,7 +129,7 @@ def updates_per_generation(read: Settings) -> float | None:
     batch = read.number("policy.train_global_batch_size")
     if not prompts or not group or not batch or read.switch("grpo.async_grpo.enabled"):
         return None
-    return float(math.ceil(prompts * group / batch))
+    return count_updates(prompts * group, batch)
 
 
 def render_overrides(change: Change, config: TrainerConfig) -> tuple[str, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, render_setting
+from breadth.adapters.configs import Settings, count_updates, render_setting
 from breadth.adapters.scripts import script_arguments
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig, UnusedSetting
@@ -186,7 +185,7 @@ def optimizer_steps(read: Settings) -> float | None:
     prompts, group, batch, epochs = (read.number(name) for name in names)
     if not prompts or not group or not batch or not epochs or read.switch("train.async_enable") is not False:
         return None
-    return math.ceil(prompts * group / batch) * epochs
+    return count_updates(prompts * group, batch, epochs)
 
 
 def unused_settings(read: Settings) -> Iterator[UnusedSetting]:

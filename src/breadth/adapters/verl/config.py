@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from breadth.adapters.configs import Settings, flatten_table, load_yaml, read_table, render_setting
+from breadth.adapters.configs import Settings, count_updates, flatten_table, load_yaml, read_table, render_setting
 from breadth.adapters.scripts import script_arguments
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
@@ -380,7 +379,7 @@ def verl_updates(read: Settings) -> float | None:
     epochs = read.number(f"{ACTOR}.ppo_epochs")
     if not prompts or not mini or not epochs:
         return epochs if epochs is not None and epochs > 1 else None
-    return math.ceil(prompts / mini) * epochs
+    return count_updates(prompts, mini, epochs)
 
 
 def clip_bound(read: Settings, side: str) -> float | None:
