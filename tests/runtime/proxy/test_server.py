@@ -655,7 +655,11 @@ def test_an_encoding_we_do_not_read_is_refused_in_words(serving: Any, encoding: 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("raw", [b"", BOMB[:500], ENCODED["gzip"] + b"x", ENCODED["gzip"] * 2])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", BOMB[:500], ENCODED["gzip"] + b"x", ENCODED["gzip"] * 2],
+    ids=["empty", "cut", "goes on", "twice"],
+)
 def test_a_body_that_is_not_whole_or_goes_on_is_refused_in_words(raw: bytes) -> None:
     with pytest.raises(ApiError, match="not encoded as its headers say"):
         inflate(raw, "gzip", 10**9)
