@@ -102,7 +102,11 @@ CheckResult: TypeAlias = Finding | CannotTell | None
 
 
 class Check(Protocol):
-    """A frozen dataclass whose fields are its constants, each with its reason."""
+    """A frozen dataclass whose fields are its constants, each with its reason.
+
+    Ours also have ``summary`` and ``first_step``, texts for the page of all findings: what it means, in half a line,
+    and the first thing to do about it, for any trainer or server.
+    """
 
     loop: ClassVar[Loop]
     """Where the failure is."""
@@ -181,6 +185,8 @@ def explain_finding(name: str) -> Page:
         constants.append(Fact(field.name, shown, note=reasons.get(field.name, "")))
     if constants:
         sections.append(Facts("Constants, and why", constants))
+    if first_step := getattr(check, "first_step", ""):  # one from elsewhere may lack it
+        sections.append(Facts("First thing to do", [Fact("for any trainer or server", first_step)]))
     if check.causes:
         sections.append(Facts("Possible causes", [Fact("other findings", ", ".join(check.causes))]))
     return Page(name, sections, subtitle=f"a finding of the doctor, about {loop_label(check.loop)}")

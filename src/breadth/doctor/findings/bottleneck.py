@@ -45,6 +45,8 @@ class Bottleneck:
 
     loop: ClassVar[Loop] = "both"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "which of the two loops limits accuracy now"
+    first_step: ClassVar[str] = "what the finding names: training for breadth, or a better policy"
 
     extrapolate_to: int = 10
     """Times the samples to which the unreachable share is extrapolated; beyond that the two fits only give a bracket

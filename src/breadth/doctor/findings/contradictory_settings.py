@@ -27,6 +27,8 @@ class ContradictorySettings:
 
     loop: ClassVar[Loop] = "configuration"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "settings that exclude each other"
+    first_step: ClassVar[str] = "keep one"
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Apply the rules; a configuration that is not known contradicts nothing."""

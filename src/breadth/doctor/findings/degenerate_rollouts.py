@@ -53,6 +53,8 @@ class DegenerateRollouts:
         "train-inference-mismatch",
         "entropy-explosion",
     )
+    summary: ClassVar[str] = "more completions loop or break than at the start"
+    first_step: ClassVar[str] = "guard against them (`DegenerateGuard`); lower the learning rate"
 
     few: float = 0.02
     """Rise of the share that is reported, if certain: one in seven groups of eight then holds one more."""

@@ -43,6 +43,8 @@ class DiversityTransfer:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "format-collapse", "drift")
+    summary: ClassVar[str] = "narrowing on solved problems spread to unsolved ones"
+    first_step: ClassVar[str] = "keep training on unsolved problems; add an outcome bonus or a KL penalty"
 
     relevant: float = 0.1
     """Share of what could be lost that must certainly be gone: what a reader of a plot would call a change

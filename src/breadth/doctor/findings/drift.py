@@ -33,6 +33,8 @@ class Drift:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("train-inference-mismatch", "entropy-explosion", "reward-hacking")
+    summary: ClassVar[str] = "the policy moved further from its reference than its past explains"
+    first_step: ClassVar[str] = "raise the KL coefficient or lower the learning rate"
 
     beyond: float = 2.0
     """Factor above what the pace explains, if certain: 1.4 times the distance; less is what a learning-rate schedule

@@ -34,6 +34,8 @@ class EntropyCollapse:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("train-inference-mismatch", "narrow-data-format", "overly-hard")
+    summary: ClassVar[str] = "entropy fell to a small part of its own start"
+    first_step: ClassVar[str] = "raise the upper clip, hold entropy at a target, or add a KL penalty"
 
     floor: float = 0.7
     """Share of the start below which it is reported, if certain: the lower end of the band in which our own entropy

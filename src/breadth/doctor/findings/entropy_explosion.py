@@ -28,6 +28,8 @@ class EntropyExplosion:
         "no-op-settings",
         "contradictory-settings",
     )
+    summary: ClassVar[str] = "entropy rose far above its own start"
+    first_step: ClassVar[str] = "remove or cap the entropy bonus; lower the learning rate"
 
     risen: float = 1.5
     """Factor over the start that it certainly exceeds: the upper end of the band in which our own entropy controller

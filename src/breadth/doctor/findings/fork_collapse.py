@@ -50,6 +50,8 @@ class ForkCollapse:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "narrow-data-format", "train-inference-mismatch")
+    summary: ClassVar[str] = "the tokens where solution paths part have lost their entropy"
+    first_step: ClassVar[str] = "hold the entropy of those tokens (`ForkThermostat`)"
 
     forks: float = 0.2
     """Share of the tokens that count as forks: the paper's."""

@@ -95,6 +95,8 @@ class FormatCollapse:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("narrow-data-format", "entropy-collapse", "reward-hacking", "drift")
+    summary: ClassVar[str] = "one surface format has taken over"
+    first_step: ClassVar[str] = "mix formats in the data; keep a KL penalty"
 
     several: float = 1.5
     """Effective formats that the start certainly exceeded: nearer to two than to one."""

@@ -30,6 +30,8 @@ class LengthCollapse:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("reward-hacking", "degenerate-rollouts", "overly-hard")
+    summary: ClassVar[str] = "mean length fell below half of its start"
+    first_step: ClassVar[str] = "check the length penalty and the reward"
 
     short: float = 0.5
     """Share of the start below which, if certain, it is a collapse: the threshold of `breadth.measure.degeneracy`; the

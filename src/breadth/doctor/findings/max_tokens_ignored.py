@@ -25,6 +25,8 @@ class MaxTokensIgnored:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "completions are longer than the limit"
+    first_step: ClassVar[str] = "send the limit where the server reads it"
     reads_server: ClassVar[bool] = True
 
     slack: int = 16

@@ -36,6 +36,8 @@ class NarrowDataFormat:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "the training data has one format, which limits exploration"
+    first_step: ClassVar[str] = "mix formats before training"
 
     nearly: float = 0.9
     """Share of the data that certainly has one format: where `breadth.measure.response_style` calls it a takeover."""

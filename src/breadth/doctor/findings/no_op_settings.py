@@ -37,6 +37,8 @@ class NoOpSettings:
 
     loop: ClassVar[Loop] = "configuration"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "settings that do nothing in this configuration"
+    first_step: ClassVar[str] = "remove them, or switch on what they need"
     reads_server: ClassVar[bool] = True
 
     def check(self, evidence: Evidence) -> CheckResult:

@@ -35,6 +35,8 @@ class Oscillation:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("over-thinking", "repetition-loops")
+    summary: ClassVar[str] = "the answer changes inside a trace, for the worse"
+    first_step: ClassVar[str] = "exit early when the model is sure"
 
     false_alarm_rate: float = FALSE_ALARM_RATE
     """Largest p-value, over all arms together, at which it is reported; ten checks together may alarm one healthy sweep

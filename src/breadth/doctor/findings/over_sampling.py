@@ -29,6 +29,8 @@ class OverSampling:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("vote-without-diversity",)
+    summary: ClassVar[str] = "a narrower vote is as good"
+    first_step: ClassVar[str] = "draw fewer, or stop when the vote is decided"
 
     margin: float = SCORE_MARGIN
     """Loss of score that must be ruled out: what `breadth tune` gives up for fewer tokens."""

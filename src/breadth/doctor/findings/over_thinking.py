@@ -33,6 +33,8 @@ class OverThinking:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("repetition-loops",)
+    summary: ClassVar[str] = "accuracy falls as thinking gets longer"
+    first_step: ClassVar[str] = "cap thinking where it is best, or vote with the same tokens"
 
     false_alarm_rate: float = FALSE_ALARM_RATE
     """Largest p-value of the fall at which it is a warning; ten checks together may alarm one healthy sweep in twenty.

@@ -44,6 +44,8 @@ class Overconfidence:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "reward-hacking", "diversity-transfer")
+    summary: ClassVar[str] = "rollouts agree and are wrong"
+    first_step: ClassVar[str] = "reward calibration, or filter such groups"
 
     agree: int = 4
     """Rollouts that must agree: where a vote with a uniform prior is 95 % sure of its leader (1 - 1/2^5 = 0.97; three

@@ -33,6 +33,8 @@ class OverlyHard:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("truncation", "entropy-explosion", "train-inference-mismatch")
+    summary: ClassVar[str] = "most groups have no correct answer, and the score does not rise"
+    first_step: ClassVar[str] = "start with easier problems, or draw larger groups"
 
     half: float = 0.5
     """Share of all-wrong groups above which, if certain, it is a warning: most rollouts are then wasted."""

@@ -28,6 +28,8 @@ class ProcessedLogprobs:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "log-probs come after temperature and top-p"
+    first_step: ClassVar[str] = "start the server with raw log-probs"
     reads_server: ClassVar[bool] = True
 
     def check(self, evidence: Evidence) -> CheckResult:

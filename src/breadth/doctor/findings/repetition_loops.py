@@ -33,6 +33,8 @@ class RepetitionLoops:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("max-tokens-ignored",)
+    summary: ClassVar[str] = "many completions end in a loop"
+    first_step: ClassVar[str] = "stop a completion when it repeats itself"
 
     few: float = 0.01
     """Share above which, if certain, it is reported: a vote of eight then meets a loop on one question in thirteen."""

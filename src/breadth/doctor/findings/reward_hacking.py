@@ -40,6 +40,8 @@ class RewardHacking:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("overly-hard",)
+    summary: ClassVar[str] = "the training reward rises, the held-out score does not"
+    first_step: ClassVar[str] = "fix the reward; weigh the component that means right"
 
     part: float = 0.5
     """Share of the reward's rise below which, if certain, correctness stays behind: most of the gain is something else.

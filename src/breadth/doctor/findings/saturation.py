@@ -34,6 +34,8 @@ class Saturation:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("overly-hard", "truncation", "train-inference-mismatch")
+    summary: ClassVar[str] = "the score rose, then stopped for at least half of the run"
+    first_step: ClassVar[str] = "stop here, or bring harder problems"
 
     clear: float = 3.0
     """Standard deviations of a single point that it must have risen by before: noise does so once in 700 times."""

@@ -41,6 +41,8 @@ class TrainInferenceMismatch:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("contradictory-settings",)
+    summary: ClassVar[str] = "trainer and sampler disagree about the same tokens"
+    first_step: ClassVar[str] = "use the same temperature and weights; correct by importance weights"
 
     share: float = 0.05
     """Share of the entropy beyond which it is proven: tokens from the previous policy show the entropy lost since, and

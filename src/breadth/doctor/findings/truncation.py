@@ -22,6 +22,8 @@ class Truncation:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-explosion", "degenerate-rollouts")
+    summary: ClassVar[str] = "many completions are cut at the length limit"
+    first_step: ClassVar[str] = "raise the limit, or mask the cut completions"
 
     touched: float = 0.1
     """Share of truncated completions above which, if certain, it is a warning: more than half of groups of eight then

@@ -33,6 +33,8 @@ class UnderSampling:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "a wider vote would gain for sure"
+    first_step: ClassVar[str] = "draw more samples"
 
     false_alarm_rate: float = FALSE_ALARM_RATE
     """p-value of such a gain; ten checks together may alarm one healthy sweep in twenty."""

@@ -49,6 +49,8 @@ class UnreliableMetric:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "the logged entropy moved because of how it is counted"
+    first_step: ClassVar[str] = "record entropy per token; one log per run"
 
     agrees: float = 0.1
     """Relative change of logged over token entropy below which both agree: the relevant change of

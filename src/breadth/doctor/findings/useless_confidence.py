@@ -29,6 +29,8 @@ class UselessConfidence:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ("processed-logprobs",)
+    summary: ClassVar[str] = "confidence does not rank right above wrong"
+    first_step: ClassVar[str] = "do not weigh votes by it"
 
     useful: float = 0.6
     """AUROC that would be useful: keeping the more confident half of the completions then lifts accuracy from 50 % to

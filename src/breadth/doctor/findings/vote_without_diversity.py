@@ -30,6 +30,8 @@ class VoteWithoutDiversity:
 
     loop: ClassVar[Loop] = "inference"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "samples are so alike that a vote is one sample, paid several times"
+    first_step: ClassVar[str] = "choose with a verifier; raise the temperature; train for breadth"
 
     margin: float = SCORE_MARGIN
     """Score difference that counts: what `breadth tune` gives up for fewer tokens.

@@ -27,6 +27,8 @@ class WrongUnits:
 
     loop: ClassVar[Loop] = "configuration"
     causes: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "a number in the wrong unit, such as a clip for sequences given for tokens"
+    first_step: ClassVar[str] = "use the value printed"
 
     widest_share: float = 0.01
     """Largest share of tokens that covariance selects: the paper takes 0.002 and 0.0002, and writes them as 0.2 and

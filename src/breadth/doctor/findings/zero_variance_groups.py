@@ -29,6 +29,8 @@ class ZeroVarianceGroups:
         "saturation",
         "truncation",
     )
+    summary: ClassVar[str] = "most groups have equal rewards, so no advantage"
+    first_step: ClassVar[str] = "filter or refill such groups; change the problems or the group size"
 
     half: float = 0.5
     """Share of flat groups above which, if certain, it is a warning: most rollouts are then wasted."""
