@@ -139,5 +139,5 @@ def check_mutant(whole: Path, mutant: Path, seed: int) -> bool:
 def test_every_mutant_opens_or_is_refused_in_words(tmp_path: Path) -> None:
     write_small_run(tmp_path / "run")
     read_everything(tmp_path / "run")
-    opened = [check_mutant(tmp_path / "run", tmp_path / "mutant", seed) for seed in range(200)]
-    assert sum(opened) > 100
+    opened = [check_mutant(tmp_path / "run", tmp_path / "mutant", seed) for seed in range(80)]
+    assert sum(opened) > 40

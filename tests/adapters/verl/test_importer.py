@@ -453,7 +453,7 @@ def test_duplicate_steps_after_a_resume_count_once(tmp_path: Path) -> None:
 def test_an_empty_file_holds_nothing_and_a_folder_is_refused(tmp_path: Path, kind: str) -> None:
     (tmp_path / "empty").write_bytes(b"")
     assert list(IMPORTER.read(tmp_path / "empty", kind)) == []
-    with pytest.raises(BreadthError, match="cannot be read"):
+    with pytest.raises(BreadthError, match="is a folder"):
         list(IMPORTER.read(tmp_path, kind))
 
 
