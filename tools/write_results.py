@@ -62,6 +62,15 @@ INFERENCE = """# Results at inference
 
 Measured next to peers in one run each. Intervals are bootstrap intervals over questions, 95 %.
 """
+FUZZ = """Files of our own are damaged: bits flipped, lines spliced and cut, numbers made extreme, nesting deep, the
+encoding changed. Every input must be read or refused in words, within ten seconds and 1 GB.
+"""
+KILL = """`solve`, `tune`, `import` and a GRPO run of TRL are ended by kill -9 at random instants and resumed or opened.
+Nothing acknowledged may be lost, nothing half-written visible, and the ledger must equal the journal.
+"""
+SOAK = """Clients stream, leave early and send bad bodies; the upstream is slow, fails, disconnects and sends broken
+streams.
+"""
 ROBUSTNESS = """# Robustness
 
 ## Mistakes the tests notice
@@ -235,7 +244,55 @@ def inference_page() -> str:
 
 
 def robustness_page() -> str:
-    """Write the page of mutation testing: mutants killed in each package, and those that survived."""
+    """Write the page of robustness: mutants, damaged inputs, kills, and the proxy under load."""
+    return "\n".join([*mutation_lines(), *fuzz_lines(), *kill_lines(), *soak_lines()])
+
+
+def fuzz_lines() -> list[str]:
+    """Write the section of damaged inputs."""
+    found = read("fuzz")
+    lines = ["## Damaged inputs", "", FUZZ, f"`{found['command']}`", ""]
+    lines += [f"{found['inputs']:,} inputs in all, by target:", ""]
+    lines += table(["target", "inputs"], [[name, f"{count:,}"] for name, count in found["inputs_by_target"].items()])
+    lines += ["", "Distinct crashes, run by run; each was mended, and its input is in the corpus of the tests:", ""]
+    rows = [[str(run["seed"]), run["code"], f"{run['inputs']:,}", str(run["crashes"])] for run in found["runs"]]
+    return [*lines, *table(["seed", "code", "inputs", "distinct crashes"], rows), ""]
+
+
+def kill_lines() -> list[str]:
+    """Write the section of kills."""
+    found = read("kill")
+    lines = ["## Killed at a random instant", "", KILL, f"`{found['command']}`", ""]
+    lines += [f"{found['instants']} kills, {found['failures']} failed checks.", ""]
+    jobs = list(found["runs"][0]["jobs"])
+    rows = [[run["code"], *(str(run["jobs"][job]["instants"]) for job in jobs)] for run in found["runs"]]
+    return [*lines, *table(["code", *jobs], rows), ""]
+
+
+def soak_lines() -> list[str]:
+    """Write the section of the proxy under load."""
+    found = read("soak")
+    memory, growth, ledger = found["memory"], found["memory"]["megabytes_per_hour"], found["ledger"]
+    flat = "flat" if memory["flat"] else "not shown to be flat"
+    rows = [
+        ["requests, and requests to the upstream", f"{found['requests']:,}, {found['upstream_requests']:,}"],
+        ["memory", f"{memory['median_megabytes']} MB in the middle, {memory['max_megabytes']} MB at most: {flat}"],
+        ["growth of memory", f"{growth['value']} MB an hour ({growth['low']} to {growth['high']})"],
+        ["descriptors before, at most, after", before_and_after(found, "descriptors")],
+        ["tasks before, at most, after", before_and_after(found, "tasks")],
+        ["tokens charged and logged, last round", f"{ledger['last_round_charged']:,}, {ledger['last_round_logged']:,}"],
+    ]
+    lines = ["## The proxy under load", "", SOAK, f"`python -m tools.soak --minutes {found['minutes']:g}`", ""]
+    return [*lines, *table(["what", "seen"], rows), ""]
+
+
+def before_and_after(found: dict[str, Any], what: str) -> str:
+    """Return a count at rest before the load, its maximum, and at rest after it."""
+    return f"{found['rest_before'][what]}, {found[f'most_{what}']}, {found['rest_after'][what]}"
+
+
+def mutation_lines() -> list[str]:
+    """Write the section of mutation testing: mutants killed in each package, and those that survived."""
     found = read("mutation")
     packages: dict[str, list[dict[str, Any]]] = {}
     for module in found["modules"]:
@@ -259,7 +316,7 @@ def robustness_page() -> str:
             for module, mutant in survivors
         ],
     )
-    return "\n".join([*lines, ""])
+    return [*lines, ""]
 
 
 def code(text: str) -> str:
