@@ -118,7 +118,7 @@ def process_exists(number: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True
+        pass  # it is somebody else's, or no number of a process; then nothing of it is deleted
     return True
 
 

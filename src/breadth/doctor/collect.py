@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BreadthError, BrokenFileError, FileError, NotARunError, UnknownFormatError, WriteError
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.importing import drop_contained_files, import_recognised, read_logs
-from breadth.runs.jsonl import read_error, read_head, read_json_rows, read_parquet_rows
+from breadth.runs.jsonl import read_error, read_head, read_json_rows, read_parquet_rows, try_read_schema
 from breadth.runs.paths import (
     display_name,
     is_folder,
@@ -37,12 +36,7 @@ from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE, Remark
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     from breadth.inference.policy import Policy
-else:
-    pa, pq = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 
 LOG_KINDS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})
@@ -385,10 +379,8 @@ def read_training_data(path: Path) -> tuple[str, ...]:
 def column_names(path: Path, start: bytes) -> frozenset[str]:
     """Return the columns of a Parquet, JSON or JSON-lines file; empty for any other."""
     if start.startswith(b"PAR1"):
-        try:
-            return frozenset(pq.read_schema(path).names)
-        except (pa.ArrowException, OSError, ValueError):
-            return frozenset()
+        schema = try_read_schema(path)
+        return frozenset() if schema is None else frozenset(schema.names)
     if path.suffix not in (".jsonl", ".json", ".ndjson"):
         return frozenset()
     text = start.lstrip(b"[ \t\r\n")

@@ -265,6 +265,10 @@ VALUE_BYTES = {"BOOLEAN": 0.125, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8
 """Decoded bytes per value by Parquet type, without the text itself."""
 
 
+WRITE_AGAIN = "Copy or write the file again."
+"""What to do about a damaged Parquet file whose writer is not known."""
+
+
 class GroupSize(NamedTuple):
     """How large a row group of a Parquet file is once it is decoded, in bytes."""
 
@@ -285,7 +289,7 @@ class GroupSize(NamedTuple):
 
 
 @contextmanager
-def parquet_errors(path: Path, remedy: str = "Copy or write the file again.") -> Iterator[None]:
+def parquet_errors(path: Path, remedy: str = WRITE_AGAIN) -> Iterator[None]:
     """Turn what pyarrow raises on a damaged file into an error that names the file."""
     try:
         yield
@@ -295,19 +299,27 @@ def parquet_errors(path: Path, remedy: str = "Copy or write the file again.") ->
         raise BrokenFileError(path, f"is not readable Parquet ({str(error)[:200]}).", remedy) from error
 
 
-def read_parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield a Parquet file in batches that stay small however it is encoded."""
+def try_read_schema(path: Path) -> pa.Schema | None:
+    """Return the columns of a Parquet file with their types; None where it cannot be read."""
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError, ValueError):  # a damaged column name is a UnicodeDecodeError
+        return None
+
+
+def read_parquet_batches(path: Path, remedy: str = WRITE_AGAIN) -> Iterator[pa.RecordBatch]:
+    """Yield a Parquet file in batches that stay small however it is encoded; ``remedy`` is for a damaged one."""
     require_regular_file(path)
-    with parquet_errors(path), open_parquet(path) as file:
+    with parquet_errors(path, remedy), open_parquet(path) as file:
         for place, group in enumerate(measure_groups(path, file.metadata)):
             for batch in file.iter_batches(group.batch_rows, row_groups=[place], use_threads=False):
                 yield from split_batch(batch)
 
 
-def read_parquet_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
+def read_parquet_rows(path: Path, remedy: str = WRITE_AGAIN) -> Iterator[list[dict[str, Any]]]:
     """Yield a Parquet file's rows in lists that stay small however it is encoded."""
-    for batch in read_parquet_batches(path):
-        with parquet_errors(path):
+    for batch in read_parquet_batches(path, remedy):
+        with parquet_errors(path, remedy):
             rows = batch.to_pylist()
         yield rows
 

@@ -188,6 +188,15 @@ def test_only_completions_files_are_claimed(tmp_path: Path) -> None:
         list(read_completions(tmp_path / "completions_00001.parquet"))
 
 
+def test_damage_behind_a_whole_footer_gets_the_same_advice(tmp_path: Path) -> None:
+    path = tmp_path / "completions_00001.parquet"
+    pq.write_table(pa.table({"step": [1], "prompt": ["x"], "completion": ["y" * 5000]}), path, compression="zstd")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + b"\xff" * 40 + whole[44:])
+    with pytest.raises(BrokenFileError, match="TRL was stopped while writing it"):
+        list(read_completions(path))
+
+
 def test_a_damaged_column_name_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "completions_00001.parquet"
     pq.write_table(pa.table({"step": [1], "prompt": ["x"], "completion": ["x"]}), path)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from breadth.adapters.sniff import BOM, first_objects, leading_keys
 from breadth.base.errors import BrokenFileError
@@ -22,6 +21,7 @@ from breadth.runs.jsonl import (
     read_parquet_rows,
     read_text_rows,
     try_parse_json,
+    try_read_schema,
 )
 from breadth.runs.schema import Remark
 
@@ -263,9 +263,8 @@ def preview_csv(text: bytes) -> TablePreview | None:
 
 def preview_parquet(path: Path) -> TablePreview | None:
     """Return a Parquet file's columns; none if it is truncated, so that reading it reports that."""
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError, ValueError):
+    schema = try_read_schema(path)
+    if schema is None:
         return TablePreview("Parquet", {}) if path.is_file() else None
     numeric = {field.name: pa.types.is_integer(field.type) or pa.types.is_floating(field.type) for field in schema}
     return TablePreview("Parquet", numeric)

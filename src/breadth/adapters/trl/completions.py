@@ -13,7 +13,7 @@ from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text
 from breadth.adapters.trl.history import History, eval_steps, is_eval, newest_history, output_folder, reward_weights
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import read_parquet_rows
+from breadth.runs.jsonl import read_parquet_rows, try_read_schema
 from breadth.runs.schema import REWARD_PREFIX, Record, Remark, RolloutBatch
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ TRL_COLUMNS = {
 """TRL's columns -> ours; those after ``advantage`` can be added by a reward function with ``log_extra``
 (``solution`` is added by TRL's own accuracy rewards)."""
 TRL_REQUIRED_COLUMNS = {"step", "prompt", "completion"}
+STOPPED_WRITING = "Delete it: TRL was stopped while writing it; the other steps are unaffected."
 LOGGED_REWARD = re.compile(r"rewards/(.+)/mean")
 SUM_PRECISION = 1e-5
 """Relative rounding error of a sum of means that TRL takes in single precision."""
@@ -58,10 +59,10 @@ class _LogFacts:
 
 def has_completions(path: Path) -> bool:
     """Whether a Parquet file is one of TRL's completions files; a damaged one is recognised by its name."""
-    try:
-        return set(pq.read_schema(path).names) >= TRL_REQUIRED_COLUMNS
-    except (pa.ArrowException, OSError, ValueError):
+    schema = try_read_schema(path)
+    if schema is None:
         return path.name.startswith("completions_")
+    return set(schema.names) >= TRL_REQUIRED_COLUMNS
 
 
 def read_completions(path: Path) -> Iterator[Record]:
@@ -95,15 +96,11 @@ def read_completions(path: Path) -> Iterator[Record]:
             )
         rewards = dict(zip(names, weights or [1.0] * len(names), strict=True))
         first = 1
-        for rows in read_parquet_rows(path):
+        for rows in read_parquet_rows(path, STOPPED_WRITING):
             yield from _read_batch(rows, path, first, rewards, facts.eval_steps, groups)
             first += len(rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BrokenFileError(
-            path,
-            f"is not readable Parquet ({error}).",
-            "Delete it: TRL was stopped while writing it; the other steps are unaffected.",
-        ) from error
+        raise BrokenFileError(path, f"is not readable Parquet ({error}).", STOPPED_WRITING) from error
 
 
 def _read_batch(
