@@ -149,6 +149,8 @@ def as_number(value: Any) -> float | None:
     Quoted numbers, ``np.float64(0.5)`` and ``tensor(0.5, device='cuda:0')`` count as numbers; null and ``None`` are
     NaN, because that is what trainers turn NaN into on the way to JSON; an integer beyond a float's range is infinite.
     """
+    if type(value) is float:  # nearly every value of every log
+        return value
     if isinstance(value, str):
         return parse_number(value)
     if value is None:

@@ -110,6 +110,8 @@ def flush_or_discard_output() -> None:
 def run() -> None:
     """Run the command line; our errors, and a full disk under our output, are two sentences and exit status 2."""
     gc.set_threshold(GC_THRESHOLD)
+    # numpy's matrices are a few columns wide here: threads would spin longer than they compute. torch has its own.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         try:
             app()

@@ -41,7 +41,9 @@ class Scale:
 
     def position(self, value: float) -> float:
         """Return the position of a value; outside 0 to 1 if the value is outside the limits."""
-        low, high, here = (math.log(part) if self.log else part for part in (self.low, self.high, value))
+        if not self.log:
+            return (value - self.low) / (self.high - self.low)
+        low, high, here = map(math.log, (self.low, self.high, value))
         return (here - low) / (high - low)
 
 

@@ -159,9 +159,9 @@ def spread_cells(cells: Sequence[tuple[int, int]], index: int) -> list[tuple[int
 
 def line_dots(start: tuple[float, float], end: tuple[float, float]) -> Iterator[tuple[int, int]]:
     """Yield the dots on the straight line between two points."""
-    longest = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1.0)
-    for share in even_shares(0.0, longest):
-        yield round(start[0] + share * (end[0] - start[0])), round(start[1] + share * (end[1] - start[1]))
+    (across, down), wide, high = start, end[0] - start[0], end[1] - start[1]
+    for share in even_shares(0.0, max(abs(wide), abs(high), 1.0)):
+        yield round(across + share * wide), round(down + share * high)
 
 
 def even_shares(start: float, end: float) -> list[float]:

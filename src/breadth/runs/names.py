@@ -7,7 +7,7 @@ the others keep their own names. A name that matches nothing is kept as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 METRIC_NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -124,6 +124,13 @@ def match_name(theirs: str) -> tuple[str, int] | None:
 
 def translate(row: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
     """Rename a row's metrics to ours; return it with the names used (ours -> theirs)."""
+    names, used = rename_all(tuple(row))
+    return dict(zip(names, row.values(), strict=True)), dict(used)
+
+
+@lru_cache(maxsize=64)
+def rename_all(row: tuple[str, ...]) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return our names of a row's metrics in its order, and the names used (ours -> theirs); rows repeat their names."""
     best: dict[str, tuple[int, str]] = {}
     for theirs in row:
         found = match_name(theirs)
@@ -131,12 +138,10 @@ def translate(row: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str
             best[found[0]] = (found[1], theirs)
     used = {ours: theirs for ours, (_, theirs) in best.items()}
     renamed = {theirs: ours for ours, theirs in used.items()}
-    return {
-        (renamed[theirs] if theirs in renamed else keep_name(theirs, used, row)): value for theirs, value in row.items()
-    }, used
+    return tuple(renamed[theirs] if theirs in renamed else keep_name(theirs, used, row) for theirs in row), used
 
 
-def keep_name(theirs: str, used: Mapping[str, str], row: Mapping[str, float]) -> str:
+def keep_name(theirs: str, used: Mapping[str, str], row: Sequence[str]) -> str:
     """Keep a trainer's own name, out of the way where one of ours that another of its metrics won is spelt the same."""
     name = theirs
     while name in used or (name != theirs and name in row):

@@ -94,7 +94,13 @@ def metric_row(row: Mapping[str, Any], values: Mapping[str, float], step: int | 
 
 def is_eval(row: Mapping[str, Any]) -> bool:
     """Whether a log row is of an evaluation."""
-    return any(str(name).startswith(EVAL_PREFIX) for name in row)
+    return has_eval_name(tuple(row))
+
+
+@lru_cache(maxsize=64)
+def has_eval_name(names: tuple[str, ...]) -> bool:
+    """Whether one of a row's names is of an evaluation; rows repeat their names."""
+    return any(str(name).startswith(EVAL_PREFIX) for name in names)
 
 
 def eval_steps(history: History) -> frozenset[int]:
