@@ -130,7 +130,7 @@ def translate(row: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str
 
 @lru_cache(maxsize=64)
 def rename_all(row: tuple[str, ...]) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Return our names of a row's metrics in its order, and the names used (ours -> theirs); rows repeat their names."""
+    """Return our names of a row in its order, and the names used (ours -> theirs); rows repeat their names."""
     best: dict[str, tuple[int, str]] = {}
     for theirs in row:
         found = match_name(theirs)
