@@ -311,7 +311,7 @@ def read_parquet_batches(path: Path, remedy: str = WRITE_AGAIN) -> Iterator[pa.R
     """Yield a Parquet file in batches that stay small however it is encoded; ``remedy`` is for a damaged one."""
     require_regular_file(path)
     with parquet_errors(path, remedy), open_parquet(path) as file:
-        for place, group in enumerate(measure_groups(path, file.metadata)):
+        for place, group in enumerate(measure_groups(path, file)):
             for batch in file.iter_batches(group.batch_rows, row_groups=[place], use_threads=False):
                 yield from split_batch(batch)
 
@@ -340,12 +340,12 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from split_batch(batch.slice(middle))
 
 
-def measure_groups(path: Path, metadata: pq.FileMetaData) -> list[GroupSize]:
+def measure_groups(path: Path, file: pq.ParquetFile) -> list[GroupSize]:
     """Measure the row groups of a Parquet file; refuse it where it unfolds to far more than it is on disk.
 
     A thousand bytes can encode a thousand million equal values: what counts is the values and not their encoding.
     """
-    size = path.stat().st_size
+    size, metadata = path.stat().st_size, file.metadata
     if metadata.num_rows > max(MAX_FREE_ROWS, MAX_UNFOLDING * size):
         raise BrokenFileError(
             path,
@@ -354,11 +354,21 @@ def measure_groups(path: Path, metadata: pq.FileMetaData) -> list[GroupSize]:
         )
     groups: list[GroupSize] = []
     for place in range(metadata.num_row_groups):
+        open_columns(file, place)
         groups.append(measure_group(path, metadata, place, MAX_UNFOLDING * size))
         decoded = sum(group.decoded for group in groups)
         if decoded > max(MAX_UNFOLDING * size, MAX_DECODED_BYTES):
             raise too_large_decoded(path, size, decoded)
     return groups
+
+
+def open_columns(file: pq.ParquetFile, place: int) -> None:
+    """Let pyarrow read the description of every column of a row group, and none of its values.
+
+    A damaged description raises here. The same description asked for by `RowGroupMetaData.column` ends the process
+    (pyarrow 26). A batch of no rows is refused by `ParquetFile.iter_batches`, but not by its reader.
+    """
+    next(file.reader.iter_batches(0, row_groups=[place], column_indices=None, use_threads=False), None)
 
 
 def measure_group(path: Path, metadata: pq.FileMetaData, place: int, allowed: float) -> GroupSize:

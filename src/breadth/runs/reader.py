@@ -495,9 +495,9 @@ def check_table_file(
     require_regular_file(path)
     with parquet_errors(path, "Delete the file, or restore it; the other steps are unaffected."):
         with path.open("rb") as file:
-            metadata = pq.read_metadata(file)
-        schema = metadata.schema.to_arrow_schema()
-        sizes = measure_groups(path, metadata)
+            table = pq.ParquetFile(file, pre_buffer=False)
+            metadata, schema = table.metadata, table.metadata.schema.to_arrow_schema()
+            sizes = measure_groups(path, table)
         steps = step_range(metadata, step)
         names = frozenset(schema.names)
     for name in required:
