@@ -366,9 +366,11 @@ def open_columns(file: pq.ParquetFile, place: int) -> None:
     """Let pyarrow read the description of every column of a row group, and none of its values.
 
     A damaged description raises here. The same description asked for by `RowGroupMetaData.column` ends the process
-    (pyarrow 26). A batch of no rows is refused by `ParquetFile.iter_batches`, but not by its reader.
+    (pyarrow 26). A batch of no rows is refused by `ParquetFile.iter_batches`, but not by its reader, which divides by
+    it only where there is no column.
     """
-    next(file.reader.iter_batches(0, row_groups=[place], column_indices=None, use_threads=False), None)
+    if file.metadata.num_columns:
+        next(file.reader.iter_batches(0, row_groups=[place], column_indices=None, use_threads=False), None)
 
 
 def measure_group(path: Path, metadata: pq.FileMetaData, place: int, allowed: float) -> GroupSize:
