@@ -155,7 +155,8 @@ def test_a_misspelt_choice_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gap", "kept"), [([0.0, 1.5e-6], False), ([0.0, 2.5e-6], True), ([1000.0, 1000.0015], False), ([1e3, 1000.003], True)]
+    ("gap", "kept"),
+    [([0.0, 1.5e-6], False), ([0.0, 2.5e-6], True), ([1000.0, 1000.0015], False), ([1e3, 1000.003], True)],
 )
 def test_how_far_equal_rewards_may_differ_grows_with_their_size(gap: list[float], kept: bool) -> None:
     # Half the gap against a millionth of 1 + the reward.
