@@ -121,6 +121,7 @@ def test_the_most_weight_wins_and_the_heaviest_speaks() -> None:
     answer = majority(poll, weights={0: 0.2, 1: 0.5, 2: 0.9, 3: 100.0})
     assert answer.votes == pytest.approx({"a": 1.1, "b": 0.5})
     assert answer.text == "2"
+    assert majority(poll_of("a", "a"), weights={1: 0.5}).text == "1", "the first one weighs nothing"
 
 
 def test_equal_sums_tie_in_any_order() -> None:

@@ -39,6 +39,19 @@ def test_three_votes_by_hand() -> None:
     assert field.loss[at(field, 1, 1, 0)] == pytest.approx(0.5, abs=1e-9), "one of the two tied answers wins"
 
 
+def test_a_leader_grows_a_runner_up_grows_or_one_of_the_rest() -> None:
+    # After 1 to 0 of shares .8 and .2 the same answer comes with .8^2 + .2^2 = .68; after 1 to 1 either is the leader.
+    field = simulate_lattice(ShapeLibrary(((0.8, 0.2),), (3.0,), questions=MANY), 3)
+    error = 4 * np.sqrt(0.25 / PATHS_PER_SHAPE)
+    assert field.visits[at(field, 1, 0, 0)] == pytest.approx(1), "weights are shares of their sum"
+    assert field.grows[at(field, 1, 0, 0)] == pytest.approx([0.68, 0.32, 0], abs=error)
+    assert field.grows[at(field, 1, 1, 0)] == pytest.approx([0.32, 0, 0], abs=error)
+    # Twelve rare answers of 1/12 each: a third vote is new with 11/12 * 10/12, and then one of the rest.
+    rare = simulate_lattice(ShapeLibrary(((1e-9,),), (1.0,), questions=MANY), 3)
+    assert rare.grows[at(rare, 1, 1, 0)] == pytest.approx([11 / 12 * 2 / 12, 0, 11 / 12 * 10 / 12], abs=error)
+    assert rare.visits[at(rare, 1, 1, 1)] == pytest.approx(11 / 12 * 10 / 12, abs=error)
+
+
 def test_the_chances_are_those_of_counting_every_sequence() -> None:
     shape, most = (0.5, 0.3, 0.2), 6
     field = simulate_lattice(ShapeLibrary((shape,), (1.0,), questions=MANY), most)

@@ -108,7 +108,7 @@ class ShapeLibrary:
 
     def __hash__(self) -> int:
         # Rules look up caches by their library at every vote: hashing all shapes each time would be slow.
-        return hash((self.questions, self.weights[:8]))
+        return hash((self.questions, self.weights))
 
     @property
     def empty(self) -> bool:
