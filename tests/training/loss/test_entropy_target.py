@@ -158,3 +158,10 @@ def test_the_start_is_the_mean_of_exactly_the_settling_steps() -> None:
         state = state.observe(entropy, 2)
         assert state.start == start
     assert (state.steps, state.lowest, state.highest) == (4, 0.5, 8.0)
+
+
+def test_a_run_starts_with_nothing_seen_and_the_smallest_coefficient() -> None:
+    assert EntropyTarget(smallest=0.001).init() == TargetState(
+        steps=0, coefficient=0.001, paying=False, start=0.0, lowest=0.0, highest=0.0, outside=0
+    )
+    assert TargetState().coefficient == 0.0
