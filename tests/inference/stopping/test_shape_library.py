@@ -60,7 +60,7 @@ def test_more_answers_than_a_shape_has_are_unlikely_not_impossible() -> None:
     found = shape_likelihoods([(2, 1, 1, 1)], np.array([[1.0, 0.0], [0.5, 0.5]]))
     assert np.all(found > 0)
     # 2 to 1 on (1): 1^2 * 1e-12; on (.5, .5): two ways of 1/8.
-    found = shape_likelihoods([(2, 1)], np.array([[1.0, 0.0], [0.5, 0.5]]))
+    found = shape_likelihoods([(2, 1), (1, 1, 1, 1)], np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]))
     assert found[0, 0] / found[0, 1] == pytest.approx(4e-12)
 
 
@@ -196,6 +196,7 @@ def test_shares_may_fall_short_of_one_or_exceed_it_by_rounding() -> None:
     assert is_shape((0.5, 0.5))
     assert is_shape((0.5, 0.5 + 5e-7)) is False, "not largest first"
     assert is_shape((0.5 + 5e-7, 0.5))
+    assert is_shape((1 + 1e-6,))
     assert not is_shape((0.5 + 2e-6, 0.5))
     assert add_rare_answers((1 - 5e-10,))[1:].tolist() == [0.0] * 12
     assert add_rare_answers((1 - 1.2e-7,))[1:].tolist() == pytest.approx([1e-8] * 12)
@@ -213,3 +214,10 @@ def test_the_first_and_the_last_of_the_vote_counts_become_candidates() -> None:
     shapes = ShapeLibrary.fit([[1], [2, 2], [9]]).shapes
     assert smooth_shares((9,), 0.05) in shapes
     assert smooth_shares((2, 2), 0.05) in shapes
+
+
+def test_weights_are_rounded_to_eight_digits() -> None:
+    library = ShapeLibrary.fit([[4], [3, 1], [2, 2]])
+    assert len(library.weights) > 1
+    for weight in (*library.weights, *library.novelty):
+        assert weight == round(weight, 8)
