@@ -56,7 +56,7 @@ class VoteLattice:
             here = met[total == votes]
             weight = self.grows[here]
             chance = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-            layers.append((here, np.where(weight > 0, here[:, None] + steps, here[:, None]), chance))
+            layers.append((here, here[:, None] + steps, chance))
         return layers
 
     def index(self, leader: IntArray, runner_up: IntArray, rest: IntArray) -> IntArray:
