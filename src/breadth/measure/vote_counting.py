@@ -387,9 +387,8 @@ class _Ballots:
 
     def right_classes(self) -> Iterator[tuple[int, float, ClassVote]]:
         """Yield every class with a correct sample: its problem, its value, its counts in the vote."""
-        bounds = np.searchsorted(self.problem, np.arange(self.totals.size + 1)).tolist()
         for problem in np.unique(self.problem[self.values > 0]).tolist():
-            begin, end = bounds[problem : problem + 2]
+            begin, end = np.searchsorted(self.problem, [problem, problem + 1]).tolist()
             standings = class_votes(self.counts[begin:end], int(self.totals[problem] - self.counts[begin:end].sum()))
             for value, standing in zip(self.values[begin:end].tolist(), standings, strict=True):
                 if value > 0:
