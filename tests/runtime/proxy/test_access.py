@@ -10,6 +10,7 @@ import pytest
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.inference.budget import Budget
 from breadth.runtime.proxy.access import (
+    ClientSlots,
     Keys,
     ProxyLimits,
     is_loopback,
@@ -189,3 +190,24 @@ def test_a_host_of_this_machine_or_on_the_list_is_ours(header: str | None) -> No
 )
 def test_any_other_host_is_not_ours(header: str) -> None:
     assert is_own_host(header, {"box"}) is False
+
+
+def test_a_client_waits_for_its_own_slot_only_and_is_forgotten_when_it_leaves() -> None:
+    async def main() -> tuple[list[str], list[str], int]:
+        slots, entered, leave = ClientSlots(1), list[str](), asyncio.Event()
+
+        async def visit(client: str, name: str) -> None:
+            async with slots.hold(client):
+                entered.append(name)
+                await leave.wait()
+
+        visits = [asyncio.create_task(visit("a", "first")), asyncio.create_task(visit("a", "second"))]
+        visits.append(asyncio.create_task(visit("b", "other")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        before = list(entered)
+        leave.set()
+        await asyncio.gather(*visits)
+        return before, entered, len(slots._users) + len(slots._slots)
+
+    assert asyncio.run(main()) == (["first", "other"], ["first", "other", "second"], 0)
