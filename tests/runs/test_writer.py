@@ -384,7 +384,7 @@ def test_a_batch_without_new_problems_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_are_put_on_the_disk_once_in_five_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer, synced, now = RunWriter(tmp_path), [], 0.0
+    writer, synced, now = RunWriter(tmp_path), list[int](), 0.0
     monkeypatch.setattr(os, "fsync", synced.append)
     monkeypatch.setattr(time, "monotonic", lambda: now)
     counts = []
