@@ -421,6 +421,7 @@ def test_weights_within_a_trillionth_are_tied() -> None:
     assert weighted_vote([0, 1], [1.0, 1.0 - 1e-13]).winners == (0, 1)
     assert weighted_vote([0, 1], [1.0, 1.0 - 1e-11]).winners == (0,)
     assert weighted_vote([-1, 3], [9.0, 1.0]).winners == (3,)
+    assert weighted_vote([0, 1], [0.0, 5e-324]).winners == (1,), "the smallest weight that a float holds"
     assert weighted_vote([0, 1], [0.0, 0.0]).winners == ()
 
 
