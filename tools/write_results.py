@@ -303,7 +303,7 @@ def mutation_lines() -> list[str]:
     lines += ["The first try of each seed; then tests were added, and the next run took a new seed:", ""]
     runs = [*found["earlier"], {name: found[name] for name in ("seed", "code", "tried", "killed")}]
     rows = [[str(run["seed"]), run["code"], str(run["tried"]), str(run["killed"])] for run in runs]
-    lines += [*table(["seed", "code", "tried", "killed"], rows), ""]
+    lines += [*table(["seed", "code", "tried", "killed"], rows), "", found["note"], ""]
     lines += table(
         ["package", "modules", "possible", "tried", "killed"],
         [

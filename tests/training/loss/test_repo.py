@@ -134,3 +134,10 @@ def test_any_positive_advantage_grows_and_one_of_zero_is_not_muted() -> None:
 def test_a_run_starts_with_the_configured_scale_and_nothing_seen() -> None:
     assert Repo().init() == RepoState(steps=0, start=0.0, scale=0.1)
     assert RepoState() == RepoState(steps=0, start=0.0, scale=0.0)
+
+
+def test_a_masked_token_is_not_muted() -> None:
+    batch = batch_of([0.9, 0.01, 0.01], -1.0)
+    batch = Batch(batch.logprobs, batch.advantages, torch.tensor([[True, True, False]]))
+    stats = Repo().apply(batch.clean(), RepoState(scale=0.8), None).stats
+    assert (stats["muted"].total, stats["muted"].count) == (1, 2)
