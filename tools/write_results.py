@@ -298,8 +298,12 @@ def mutation_lines() -> list[str]:
     for module in found["modules"]:
         packages.setdefault(str(Path(module["module"]).parent), []).append(module)
     lines = [ROBUSTNESS, f"`{found['command']}`", ""]
-    lines += [f"{found['killed']} of {found['tried']} killed; the bar is {found['bar']:.0%}.", ""]
-    lines += [found["note"], ""] if "note" in found else []
+    killed, tried = found["killed"], found["tried"]
+    lines += [f"{killed} of {tried} killed: {killed / tried:.1%}; the bar is {found['bar']:.0%}.", ""]
+    lines += ["The first try of each seed; then tests were added, and the next run took a new seed:", ""]
+    runs = [*found["earlier"], {name: found[name] for name in ("seed", "code", "tried", "killed")}]
+    rows = [[str(run["seed"]), run["code"], str(run["tried"]), str(run["killed"])] for run in runs]
+    lines += [*table(["seed", "code", "tried", "killed"], rows), "", found["note"], ""]
     lines += table(
         ["package", "modules", "possible", "tried", "killed"],
         [

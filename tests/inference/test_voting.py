@@ -121,6 +121,7 @@ def test_the_most_weight_wins_and_the_heaviest_speaks() -> None:
     answer = majority(poll, weights={0: 0.2, 1: 0.5, 2: 0.9, 3: 100.0})
     assert answer.votes == pytest.approx({"a": 1.1, "b": 0.5})
     assert answer.text == "2"
+    assert majority(poll_of("a", "a"), weights={1: 0.5}).text == "1", "the first one weighs nothing"
 
 
 def test_equal_sums_tie_in_any_order() -> None:
@@ -305,3 +306,20 @@ def test_a_tie_is_named_and_a_clear_win_is_not() -> None:
 def test_scores_of_zero_are_summed_and_below_zero_are_not() -> None:
     assert weighted_best(poll_of("a", "b", "b", scores=[1.0, 0.0, 0.75])).notes == ()
     assert "below 0" in " ".join(weighted_best(poll_of("a", "b", scores=[1.0, -0.1])).notes)
+
+
+def test_what_a_judge_says_replaces_the_candidates_and_nothing_leaves_them() -> None:
+    def result_of(verdicts: list[Candidate], candidates: list[Candidate], by: str) -> list[Candidate]:
+        asking = request_scores(candidates, by)
+        try:
+            next(asking)
+            asking.send(verdicts)
+        except StopIteration as end:
+            return list(end.value)
+        raise AssertionError("it asks once")
+
+    given, scored = [Candidate("a")], [Candidate("a", score=0.5)]
+    assert result_of([], given, "") == given
+    assert result_of([], [], "x") == []
+    assert result_of(scored, given, "x") == scored
+    assert result_of([], given, "x") == given

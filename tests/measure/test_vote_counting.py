@@ -109,6 +109,11 @@ def test_votes_too_large_to_count_are_refused_with_what_to_do_instead() -> None:
             win_probabilities([(total // 2, (total - total // 2,), 0)], np.array([most]))
 
 
+def test_one_draw_too_large_to_count_is_enough_to_refuse() -> None:
+    with pytest.raises(MeasureError, match="floating point"):
+        win_probabilities([(550, (550,), 0)], np.array([1, 550]))
+
+
 def test_no_votes_give_no_rows() -> None:
     assert win_probabilities([], np.array([1, 2])).shape == (0, 2)
 
@@ -416,4 +421,11 @@ def test_weights_within_a_trillionth_are_tied() -> None:
     assert weighted_vote([0, 1], [1.0, 1.0 - 1e-13]).winners == (0, 1)
     assert weighted_vote([0, 1], [1.0, 1.0 - 1e-11]).winners == (0,)
     assert weighted_vote([-1, 3], [9.0, 1.0]).winners == (3,)
+    assert weighted_vote([0, 1], [0.0, 5e-324]).winners == (1,), "the smallest weight that a float holds"
     assert weighted_vote([0, 1], [0.0, 0.0]).winners == ()
+
+
+def test_problems_of_a_single_class_are_kept_apart() -> None:
+    assert maj_at_k_by_problem([0, 1, 2, 2], [0, 0, 0, 0], [1, 0, 1, 0], 1).tolist() == [1.0, 0.0, 0.5]
+    assert maj_at_k_by_problem([0, 1], [-1, -1], [1, 1], 1).tolist() == [0.0, 0.0]
+    assert maj_at_k_by_problem([0, 1, 1], [-1, 0, -1], [1, 1, 0], 1).tolist() == [0.0, 0.5]

@@ -381,3 +381,19 @@ def test_a_batch_without_new_problems_writes_nothing(tmp_path: Path) -> None:
     sink.close()
     assert len(sink) == 0
     assert not (tmp_path / "p.parquet").exists()
+
+
+def test_rows_are_put_on_the_disk_once_in_five_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, synced, now = RunWriter(tmp_path), list[int](), 0.0
+    monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    counts = []
+    for now in (1.0, 5.9, 6.0, 6.1, 11.0, 11.2):
+        writer.metrics(1, {"a": now})
+        counts.append(len(synced))
+    # A file and its folder: at the first row, and once more than five seconds have passed.
+    assert counts == [2, 2, 2, 4, 4, 6]
+
+
+def test_pages_fit_the_cache_of_a_processor() -> None:
+    assert writer_module.PAGE_BYTES == 262_144

@@ -185,6 +185,7 @@ def test_a_fatal_failure_is_fatal_after_a_restart_and_another_is_not(tmp_path: P
         (b"\nabcd", 1),
         (b"ab\n" + b"x" * ((1 << 16) - 1), 3),
         (b"ab\n" + b"x" * (1 << 16), 3),
+        (b"\n" + b"x" * (1 << 16), 1),
         (b"ab\n" + b"x" * (3 << 16), 3),
         (b"x" * (1 << 17), 0),
     ],

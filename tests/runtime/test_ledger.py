@@ -317,3 +317,15 @@ def test_it_waits_for_just_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch
         patch.setattr("breadth.runtime.ledger.asyncio.wait", wait)
         assert asyncio.run(main()) is None
     assert waits == [0.25]
+
+
+def test_a_single_token_is_granted_where_none_or_one_is_usual() -> None:
+    ledger = Ledger(Budget(output_tokens=2))
+    ledger.settle(None, Spend(calls=1, output_tokens=1), whole=False)
+    assert ledger.grantable_tokens(0, 5) == 1
+    short = Ledger(Budget(output_tokens=2))
+    short.settle(None, Spend(calls=1, output_tokens=1))
+    assert short.grantable_tokens(0, 5) == 1
+    empty = Ledger(Budget(output_tokens=1))
+    empty.settle(None, Spend(calls=1, output_tokens=1))
+    assert empty.grantable_tokens(0, 5) == 0

@@ -25,12 +25,27 @@ def test_totals_leave_empty_rows_out() -> None:
     assert Totals.from_mask(MASK.long()) == totals
 
 
+def test_totals_count_rows_and_add_up() -> None:
+    # One response of three tokens, and three of one token each.
+    one, three = Totals.from_mask(torch.ones(1, 3)), Totals.from_mask(torch.ones(3, 1))
+    assert (float(one.tokens), float(one.sequences)) == (3.0, 1.0)
+    assert one + three + three == Totals(torch.tensor(9.0), torch.tensor(7.0))
+
+
+def test_a_response_alone_needs_no_dimension_of_rows() -> None:
+    losses, mask = torch.tensor([1.0, 2.0, 6.0, 9.0]), torch.tensor([True, True, True, False])
+    totals = Totals.from_mask(mask)
+    assert totals == Totals(torch.tensor(3.0), torch.tensor(1.0))
+    assert [float(Reduction(by)(losses, mask, totals)) for by in ("token-mean", "sequence-mean")] == [3.0, 3.0]
+
+
 @pytest.mark.parametrize(
     ("reduction", "loss"),
     [
         (Reduction(), 6 / 3),  # (1 + 2 + 3) / 3 tokens
         (Reduction("sequence-mean"), (1.5 + 3.0) / 2),  # mean of the two responses' means
         (Reduction("fixed-length", 10), 6 / 20),  # 2 responses of 10 tokens each
+        (Reduction("fixed-length", 1), 6 / 2),
     ],
 )
 def test_by_hand(reduction: Reduction, loss: float) -> None:

@@ -39,11 +39,16 @@ class Paths:
         paths.__dict__.update(top_counts=top_counts, total=total)
         return paths
 
+    @property
+    def width(self) -> int:
+        """Columns of a table with one for each class."""
+        return int(self.classes.max(initial=0)) + 1
+
     @cached_property
     def earlier(self) -> NDArray[np.int32]:
         """Earlier votes for the same answer as each vote; 0 where no answer could be read."""
         rows = np.arange(len(self.classes))
-        counts = np.zeros((len(rows), max(int(self.classes.max(initial=-1)) + 1, 1)), dtype=np.int32)
+        counts = np.zeros((len(rows), self.width), dtype=np.int32)
         earlier = np.zeros_like(self.classes)
         for draw, label in self.iterate_draws():
             voting = label >= 0

@@ -181,7 +181,7 @@ def weighted_best(poll: Poll, score: Callable[[Candidate], float | None] = lambd
         for place, candidate in enumerate(poll.seen)
         if (value := score(candidate)) is not None and value == value
     }
-    if min(scores.values(), default=0.0) < 0:
+    if any(value < 0 for value in scores.values()):
         best = best_scored(poll, score)
         note = "Scores below 0 cannot be summed over votes: the candidate with the best score was taken."
         return replace(best, notes=(*best.notes, note))

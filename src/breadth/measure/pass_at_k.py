@@ -290,8 +290,6 @@ def _never_solved_terms(
     parameters: FloatArray, share: FloatArray, counts: FloatArray, numbers: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Log-likelihood, gradient and Hessian of problems without success: impossible, or merely unlucky."""
-    if len(numbers) == 0:
-        return np.zeros(len(share)), np.zeros((len(share), 3)), np.zeros((len(share), 3, 3))
     unlucky, slope, curve = _log_no_success(np.exp(parameters[:, :2]), numbers)
     chance = np.exp(unlucky)
     mixed = share[:, None] + (1 - share[:, None]) * chance

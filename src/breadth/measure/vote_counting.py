@@ -221,7 +221,7 @@ def _sum_rows(product: FloatArray, rows: _Rows, contest_count: int) -> FloatArra
     sums = np.add.reduceat(product, starts, axis=0)
     levels, contest = np.divmod(pairs, contest_count)
     result = np.zeros((contest_count, columns))
-    for level in range(1, int(levels[-1]) + 1):
+    for level in np.unique(levels).tolist():
         begin, end = np.searchsorted(levels, [level, level + 1])
         result[contest[begin:end], level:] += sums[begin:end, : columns - level]
     return result
@@ -248,7 +248,7 @@ def maj_at_k(counts: ArrayLike, correct: ArrayLike, k: ArrayLike | None = None, 
     values = check_class_values(correct, sizes.shape)
     silent = int(as_integers(unparsable, "unparsable"))
     total = int(sizes.sum()) + silent
-    if total < 1 or min(silent, int(sizes.min(initial=0))) < 0:
+    if total < 1 or min([silent, *sizes.ravel().tolist()]) < 0:
         raise MeasureError(
             f"counts {sizes.tolist()!s:.80} with {silent} unparsable are no vote.",
             "Give counts from 0 up, at least one sample.",
@@ -387,9 +387,8 @@ class _Ballots:
 
     def right_classes(self) -> Iterator[tuple[int, float, ClassVote]]:
         """Yield every class with a correct sample: its problem, its value, its counts in the vote."""
-        bounds = np.searchsorted(self.problem, np.arange(self.totals.size + 1)).tolist()
         for problem in np.unique(self.problem[self.values > 0]).tolist():
-            begin, end = bounds[problem : problem + 2]
+            begin, end = np.searchsorted(self.problem, [problem, problem + 1]).tolist()
             standings = class_votes(self.counts[begin:end], int(self.totals[problem] - self.counts[begin:end].sum()))
             for value, standing in zip(self.values[begin:end].tolist(), standings, strict=True):
                 if value > 0:

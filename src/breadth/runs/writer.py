@@ -74,7 +74,7 @@ class RunWriter:
             write_header(header or Header(name=self.folder.name), self.folder)
         for place in (self.folder, self.folder / ROLLOUTS_FOLDER):
             remove_stale_files(place)
-        self._synced = 0.0
+        self._synced = -math.inf
         self.attempt = self._last_attempt() + 1
         """How often this rank has opened the folder before."""
 

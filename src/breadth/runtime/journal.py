@@ -162,7 +162,7 @@ def last_line_end(descriptor: int, size: int) -> int:
     end = size
     while end > 0:
         start = max(0, end - block)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        found = os.pread(descriptor, block, start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
         end = start

@@ -36,6 +36,7 @@ def test_the_chances_of_all_answers_add_up_to_one() -> None:
 
 
 def test_with_fewer_than_three_answers_it_is_the_beta_rule() -> None:
+    assert largest_share() == largest_share(0, 0) == 0.5
     assert largest_share(4) == beta_lead(4, 0)
     assert largest_share(6, 1, 0, 0, 0) == beta_lead(6, 1)
 
@@ -86,6 +87,9 @@ def test_the_threshold_itself_stops() -> None:
     assert not Dirichlet(0.5).is_decided(VoteState())
     assert Dirichlet().posterior(VoteState()) is None
     assert Dirichlet().threshold == 0.95
+    unread = Paths(np.array([[-1, -1, 0]], dtype=np.int32))
+    assert Dirichlet(0.5).is_decided_along(unread).tolist() == [[False, False, True]]
+    assert Dirichlet(largest_share(2, 1, 1)).is_decided(VoteState((2, 1, 1), (0, 0, 1, 2)))
 
 
 def test_recorded_votes_are_looked_at_answer_by_answer() -> None:
@@ -115,4 +119,11 @@ def test_a_clear_lead_needs_no_integral() -> None:
     assert Dirichlet().is_decided(VoteState((20, 1, 1), (0,) * 22))
     assert Dirichlet().is_decided(VoteState((20, 1), (0,) * 21))
     assert not Dirichlet().is_decided(VoteState((2, 2, 1), (0,) * 5))
+    # 3 to 1 is 26/32, so ahead of two such rivals with at least 1 - 2 * 6/32.
+    assert Dirichlet(0.625).is_decided(VoteState((3, 1, 1), (0,) * 5))
+    assert Dirichlet().is_decided_along(Paths(np.zeros((1, 4), dtype=np.int32))).tolist() == [[False] * 3 + [True]]
     assert largest_share.cache_info().misses == 0
+
+
+def test_a_chance_is_never_above_one() -> None:
+    assert all(0.999 < largest_share(first, 1, 1) <= 1 for first in range(30, 300, 7))

@@ -153,6 +153,10 @@ def test_the_index_of_a_state_is_its_place_in_the_table(rule: Risk) -> None:
     # Leader, runner-up and rest as digits of a number to the base 11.
     assert rule.state_index(VoteState((4, 3, 1, 1), (0,) * 9)) == 4 * 121 + 3 * 11 + 2
     assert rule.table.lattice.index(np.array(4), np.array(3), np.array(2)) == 4 * 121 + 3 * 11 + 2
+    assert rule.state_index(VoteState()) == 0
+    assert rule.state_index(VoteState((5, 5), (0, 1) * 5)) == 5 * 121 + 5 * 11
+    assert rule.state_index(VoteState((6, 5), (0,) * 11)) == -1, "the last cell, for every longer vote"
+    assert rule.stops[-1]
 
 
 def test_the_widest_settings_are_accepted_and_the_defaults_are_the_documented_ones() -> None:
@@ -163,7 +167,7 @@ def test_the_widest_settings_are_accepted_and_the_defaults_are_the_documented_on
 
 
 def test_more_votes_than_the_full_vote_are_decided(rule: Risk) -> None:
-    for counts in ((6, 5), (6, 6), (10, 10), (4, 4, 4, 4)):
+    for counts in ((6, 5), (6, 6), (10, 10), (4, 4, 4, 4), (12,), (4, *[1] * 12)):
         state = VoteState(counts, (0,) * sum(counts))
         assert rule.is_decided(state)
         assert rule.posterior(state) == 1.0

@@ -64,6 +64,13 @@ def test_arrays_decide_as_one_standing_after_the_other_does(rule: StopRule, clas
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{type(rule).__name__}")
+def test_what_the_posterior_rests_on_is_named_where_there_is_one(rule: StopRule) -> None:
+    has_posterior = rule.posterior(VoteState((1,), (0,))) is not None
+    assert (rule.basis != "") == has_posterior
+    assert isinstance(rule.basis, str)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{type(rule).__name__}")
 def test_no_rule_stops_before_the_first_vote(rule: StopRule) -> None:
     assert not rule.is_decided(VoteState())
     assert not rule.is_decided(VoteState(unread=9))

@@ -11,12 +11,18 @@ import pytest
 from breadth.base.errors import BrokenFileError, MeasureError, SettingsError
 from breadth.inference.stopping.shape_library import (
     CONCENTRATIONS,
+    MAX_COUNT_VECTORS,
     MAX_SHAPES,
     RARE_ANSWERS,
+    UNSEEN_VOTES,
     ShapeLibrary,
     add_rare_answers,
+    fit_mixture,
+    is_shape,
     novelty_likelihoods,
+    scale_rows,
     shape_likelihoods,
+    smooth_shares,
 )
 
 
@@ -53,6 +59,9 @@ def test_a_clear_race_is_scored_as_the_sum_over_all_assignments() -> None:
 def test_more_answers_than_a_shape_has_are_unlikely_not_impossible() -> None:
     found = shape_likelihoods([(2, 1, 1, 1)], np.array([[1.0, 0.0], [0.5, 0.5]]))
     assert np.all(found > 0)
+    # 2 to 1 on (1): 1^2 * 1e-12; on (.5, .5): two ways of 1/8.
+    found = shape_likelihoods([(2, 1), (1, 1, 1, 1)], np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]))
+    assert found[0, 0] / found[0, 1] == pytest.approx(4e-12)
 
 
 def test_the_restaurant_process_by_hand() -> None:
@@ -112,6 +121,7 @@ def test_what_the_shares_lack_goes_to_rare_answers() -> None:
         ({"shapes": ((1.0,),), "weights": (0.0,)}, "above 0"),
         ({"shapes": ((0.7, 0.6),), "weights": (1.0,)}, "sum of at most 1"),
         ({"shapes": ((),), "weights": (1.0,)}, "shares above 0"),
+        ({"shapes": ((1.0, 0.0),), "weights": (1.0,)}, "shares above 0"),
         ({"novelty": (1.0,)}, "10 weights"),
         ({"questions": -1}, "number of questions"),
     ],
@@ -145,3 +155,69 @@ def test_novelty_weights_may_be_zero_but_not_all_or_negative() -> None:
     assert ShapeLibrary().questions == 0
     with pytest.raises(SettingsError, match="questions"):
         ShapeLibrary(questions=-1)
+
+
+def test_rows_are_scaled_to_their_largest() -> None:
+    np.testing.assert_allclose(
+        scale_rows(np.log([[1.0, 2.0, 8.0], [30.0, 3.0, 10.0]])), [[1 / 8, 1 / 4, 1], [1, 0.1, 1 / 3]]
+    )
+
+
+def test_two_hundred_steps_of_em_by_hand() -> None:
+    # With one question each step multiplies the odds of two components by the ratio of their likelihoods.
+    for repeats in (1.0, 7.0):
+        weights = fit_mixture(np.array([[1.0, 0.99]]), np.array([repeats]))
+        assert weights.sum() == pytest.approx(1)
+        assert weights[1] / weights[0] == pytest.approx(0.99**200)
+    # Three questions of the first kind and one of the second; a spare 0.1 for each of the three components.
+    apart, times = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.array([3.0, 1.0])
+    assert fit_mixture(apart, times).tolist() == pytest.approx([0.75, 0.25, 0.0])
+    assert fit_mixture(apart, times, 0.1).tolist() == pytest.approx([3.1 / 4.3, 1.1 / 4.3, 0.1 / 4.3])
+
+
+def test_a_fit_by_hand_to_questions_without_dissent() -> None:
+    # Of 4 / 4.05, 4 / 4.5 and 4 / 6 the first explains 4 to 0 best, so EM gives it all.
+    library = ShapeLibrary.fit([[4]] * 4)
+    assert (library.shapes, library.weights, library.questions) == (((0.98765432,),), (1.0,), 4)
+    # The most concentrated process explains it 1e5 times as well as the least; a spare 0.1 for each of ten.
+    assert library.novelty[0] == max(library.novelty)
+    assert library.novelty[-1] == pytest.approx(0.1 / (4 + 10 * 0.1), abs=1e-4)
+    assert sum(library.novelty) == pytest.approx(1, abs=1e-6)
+
+
+def test_the_candidates_are_the_documented_ones() -> None:
+    assert len(CONCENTRATIONS) == 10
+    assert CONCENTRATIONS[::3] == pytest.approx((0.03, 0.3, 3, 30)), "a decade in three steps"
+    assert (UNSEEN_VOTES, MAX_SHAPES, MAX_COUNT_VECTORS) == ((0.05, 0.5, 2.0), 64, 400)
+    assert smooth_shares((3, 1), 0.05) == (0.74074074, 0.24691358)
+
+
+def test_shares_may_fall_short_of_one_or_exceed_it_by_rounding() -> None:
+    assert is_shape((0.5, 0.5))
+    assert is_shape((0.5, 0.5 + 5e-7)) is False, "not largest first"
+    assert is_shape((0.5 + 5e-7, 0.5))
+    assert is_shape((1 + 1e-6,))
+    assert not is_shape((0.5 + 2e-6, 0.5))
+    assert add_rare_answers((1 - 5e-10,))[1:].tolist() == [0.0] * 12
+    assert add_rare_answers((1 - 1.2e-7,))[1:].tolist() == pytest.approx([1e-8] * 12)
+    assert add_rare_answers((0.5 + 5e-7, 0.5))[2:].tolist() == [0.0] * 12
+
+
+def test_libraries_that_are_equal_hash_alike() -> None:
+    first, second = ShapeLibrary.fit([[4], [3, 1]]), ShapeLibrary.fit([[3, 1], [4]])
+    assert first == second
+    assert hash(first) == hash(second) != hash(ShapeLibrary.fit([[4]]))
+
+
+def test_the_first_and_the_last_of_the_vote_counts_become_candidates() -> None:
+    # Sorted as (1), (2, 2) and (9): the single vote and the nine are explained best by shapes of their own.
+    shapes = ShapeLibrary.fit([[1], [2, 2], [9]]).shapes
+    assert smooth_shares((9,), 0.05) in shapes
+    assert smooth_shares((2, 2), 0.05) in shapes
+
+
+def test_weights_are_rounded_to_eight_digits() -> None:
+    library = ShapeLibrary.fit([[4], [3, 1], [2, 2]])
+    assert len(library.weights) > 1
+    for weight in (*library.weights, *library.novelty):
+        assert weight == round(weight, 8)

@@ -11,7 +11,7 @@ import pytest
 from breadth.base.errors import SettingsError
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.shape_library import ShapeLibrary
-from breadth.inference.stopping.shapes import Shapes, group_shares, leader_posterior
+from breadth.inference.stopping.shapes import Shapes, group_powers, group_shares, leader_pairs, leader_posterior
 from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import VoteState
 
@@ -47,9 +47,21 @@ def test_without_a_library_or_beyond_it_it_is_the_beta_rule() -> None:
     assert two.posterior(standing) == BetaLead().posterior(standing)
 
 
-def test_an_impossible_delta_is_refused() -> None:
+@pytest.mark.parametrize("delta", [0.0, -0.1, 0.51])
+def test_an_impossible_delta_is_refused(delta: float) -> None:
     with pytest.raises(SettingsError, match="delta"):
-        Shapes(0.0)
+        Shapes(delta)
+
+
+def test_exactly_the_chance_asked_for_stops() -> None:
+    # Without a library 1 to 0 is 3/4, 1 to 1 is 1/2.
+    assert Shapes(0.25).is_decided(VoteState((1,), (0,)))
+    assert not Shapes(0.24).is_decided(VoteState((1,), (0,)))
+    assert Shapes(0.5).is_decided(VoteState((1, 1), (0, 1)))
+    assert not Shapes(0.5).is_decided(VoteState())
+    classes = np.array([[-1, 0, 1]], dtype=np.int32)
+    assert Shapes(0.25).is_decided_along(Paths(classes)).tolist() == [[False, True, False]]
+    assert Shapes(0.5).is_decided_along(Paths(classes)).tolist() == [[False, True, True]]
 
 
 FOUR = ShapeLibrary(((0.45, 0.25, 0.2, 0.1),), (1.0,))
@@ -97,6 +109,7 @@ def by_counting(shapes: list[tuple[float, ...]], weights: list[float], votes: in
         ([(0.45, 0.25, 0.2, 0.1)], [1.0]),
         ([(0.6, 0.2, 0.1, 0.1), (0.4, 0.3, 0.2, 0.1)], [0.7, 0.3]),
         ([(0.35, 0.35, 0.2, 0.1), (0.25, 0.25, 0.25, 0.25)], [0.5, 0.5]),
+        ([(0.6, 0.4), (0.5, 0.3, 0.2), (0.4, 0.2, 0.2, 0.2)], [0.5, 0.3, 0.2]),
     ],
 )
 def test_every_standing_is_what_counting_all_sequences_gives(
@@ -125,3 +138,44 @@ def test_a_standing_no_shape_can_give_is_unknown() -> None:
 def test_a_hundred_votes_do_not_break_it() -> None:
     assert leader_posterior(EIGHT, 60, 25, 35) == pytest.approx(1, abs=1e-9)
     assert leader_posterior(EIGHT, 21, 20, 60) is not None
+
+
+def test_many_answers_with_one_vote_each_by_hand() -> None:
+    # One half, and twelve of r = 1/24. With 2 to 1 and eight more of one vote either the half leads and nine of the
+    # twelve follow, or one of the twelve leads and eight or nine of the other eleven do. The factor r^9 cancels:
+    # 1/4 * 220 against 12 * (1/2 * 165 r + 55 r^2).
+    library = ShapeLibrary(((0.5,),), (1.0,))
+    other = 12 * (165 / 2 / 24 + 55 / 24**2)
+    assert leader_posterior(library, 2, 1, 8) == pytest.approx(55 / (55 + other), rel=1e-12)
+    # Ten answers with one vote each: the half is among them with 1/2 * 220 against 66 r, and leads with 1/10 then.
+    assert leader_posterior(library, 1, 1, 8) == pytest.approx(110 / (110 + 66 / 24) / 10, rel=1e-12)
+
+
+def test_states_share_their_series() -> None:
+    leader_pairs.cache_clear()
+    for rest in range(33):
+        leader_posterior(EIGHT, 9, 4, rest)
+    for length in (8, 16, 32):
+        leader_pairs(EIGHT, 4, length)
+    assert leader_pairs.cache_info().misses == 3
+
+
+def test_the_powers_of_a_group_by_hand() -> None:
+    # Counts up to 2, of exactly 2 with y = 1/2. One answer of .6: 1 + .6 x + .5 .36/2 x^2. Two of .2: the square of
+    # 1 + .2 x + .5 .04/2 x^2, which is 1 + .4 x + (.04 + .02) x^2 + .004 x^3 up to x^3.
+    groups = group_shares(ShapeLibrary(((0.6, 0.2, 0.2),), (1.0,)))
+    nothing = [1.0, 0.0, 0.0, 0.0]
+    powers = [
+        [series[0, 0].tolist() for series in group_powers(groups, group, 2, 3, np.array([0.5]))] for group in (0, 1)
+    ]
+    assert powers[0] == [pytest.approx([1.0, 0.6, 0.09, 0.0]), nothing, nothing]
+    assert powers[1] == [pytest.approx([1.0, 0.4, 0.06, 0.004]), pytest.approx([1.0, 0.2, 0.01, 0.0]), nothing]
+
+
+def test_only_answers_and_pairs_that_exist_are_kept() -> None:
+    library = ShapeLibrary(((0.5, 0.5), (0.6, 0.3, 0.1)), (0.5, 0.5))
+    groups = group_shares(library)
+    assert groups.sizes.tolist() == [[2, 0, 0], [1, 1, 1]]
+    assert groups.shares.tolist() == [[0.5, 0.0, 0.0], [0.6, 0.3, 0.1]]
+    # Two ordered pairs of equal answers as one row, and six of three different ones.
+    assert sorted(leader_pairs(library, 1, 8).weights.tolist()) == [0.5] * 6 + [1.0]

@@ -81,10 +81,19 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (Sprt().share, Sprt().alpha, Sprt().beta, Sprt().give_up) == (0.75, 0.05, 0.05, True)
 
 
-@pytest.mark.parametrize(("field", "value"), [("share", 1.01), ("alpha", 1.0), ("alpha", -0.1), ("beta", 0.0)])
-def test_more_settings_that_make_no_test_are_refused(field: str, value: float) -> None:
-    with pytest.raises(SettingsError, match=field):
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("share", 1.01), ("alpha", 1.0), ("alpha", 1.5), ("alpha", -0.1), ("beta", 0.0), ("beta", 1.0), ("beta", 1.5)],
+)
+def test_what_is_no_probability_is_refused_by_its_own_name(field: str, value: float) -> None:
+    with pytest.raises(SettingsError, match=rf"got {field} = .* (probability|share) between"):
         replace(Sprt(), **{field: value})  # type: ignore[arg-type]
+
+
+def test_the_tightest_test_ends_with_the_first_vote_and_not_before() -> None:
+    # ln((1 - beta) / alpha) is one float above 0 on either side.
+    for alpha, beta in ((0.5, 0.5 - 2**-53), (0.5 - 2**-53, 0.5), (2**-60, 1 - 2**-53), (1 - 2**-53, 2**-60)):
+        assert not Sprt(0.75, alpha, beta).has_ended(0, 0)
 
 
 def test_a_single_vote_may_end_the_test() -> None:

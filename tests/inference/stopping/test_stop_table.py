@@ -17,6 +17,8 @@ from breadth.inference.stopping.stop_table import (
     optimal_stop_table,
     optimal_stops,
     simulate_lattice,
+    simulate_restaurant,
+    simulate_votes,
 )
 
 MANY = 10**9
@@ -37,6 +39,19 @@ def test_three_votes_by_hand() -> None:
     assert field.grows[at(field, 1, 0, 0)] == pytest.approx([0.52, 0.48, 0], abs=error)
     assert field.loss[at(field, 2, 0, 0)] == 0, "two of three cannot be overtaken"
     assert field.loss[at(field, 1, 1, 0)] == pytest.approx(0.5, abs=1e-9), "one of the two tied answers wins"
+
+
+def test_a_leader_grows_a_runner_up_grows_or_one_of_the_rest() -> None:
+    # After 1 to 0 of shares .8 and .2 the same answer comes with .8^2 + .2^2 = .68; after 1 to 1 either is the leader.
+    field = simulate_lattice(ShapeLibrary(((0.8, 0.2),), (3.0,), questions=MANY), 3)
+    error = 4 * np.sqrt(0.25 / PATHS_PER_SHAPE)
+    assert field.visits[at(field, 1, 0, 0)] == pytest.approx(1), "weights are shares of their sum"
+    assert field.grows[at(field, 1, 0, 0)] == pytest.approx([0.68, 0.32, 0], abs=error)
+    assert field.grows[at(field, 1, 1, 0)] == pytest.approx([0.32, 0, 0], abs=error)
+    # Twelve rare answers of 1/12 each: a third vote is new with 11/12 * 10/12, and then one of the rest.
+    rare = simulate_lattice(ShapeLibrary(((1e-9,),), (1.0,), questions=MANY), 3)
+    assert rare.grows[at(rare, 1, 1, 0)] == pytest.approx([11 / 12 * 2 / 12, 0, 11 / 12 * 10 / 12], abs=error)
+    assert rare.visits[at(rare, 1, 1, 1)] == pytest.approx(11 / 12 * 10 / 12, abs=error)
 
 
 def test_the_chances_are_those_of_counting_every_sequence() -> None:
@@ -130,3 +145,41 @@ def test_at_the_dearest_price_only_certain_leads_stop() -> None:
     assert expected_outcome(field, stops)[0] == 0
     assert stops[field.index(np.array(6), np.array(0), np.array(0))], "six of ten cannot be overtaken"
     assert not stops[field.index(np.array(4), np.array(0), np.array(0))]
+
+
+def test_states_never_reached_are_lost_unless_the_lead_is_certain() -> None:
+    three, four = (
+        VoteLattice(most, np.zeros((most + 1) ** 3), np.zeros((most + 1) ** 3), np.zeros(((most + 1) ** 3, 3)))
+        for most in (3, 4)
+    )
+    assert four.loss[at(four, 1, 1, 1)] == 1, "with a fourth vote to come the tie is open"
+    assert three.loss[at(three, 1, 1, 1)] == 0, "no vote is left, and all three are modes"
+    assert three.loss[at(three, 0, 0, 0)] == three.loss[at(three, 0, 0, 3)] == 1, "nobody leads"
+
+
+def test_every_part_of_the_library_has_its_weight_and_its_paths() -> None:
+    library = ShapeLibrary(((0.9,), (0.5, 0.5)), (3.0, 1.0), questions=3)
+    votes = list(simulate_votes(library, 5))
+    assert [part.classes.shape for part, _ in votes] == [(2000, 5)] * 2 + [(5000, 5)] * 10
+    # Three quarters for the shapes, the rest for ten restaurants alike.
+    assert [weight for _, weight in votes] == pytest.approx([9 / 16, 3 / 16, *[1 / 40] * 10])
+    first, second = votes[0][0].classes, votes[1][0].classes
+    assert np.mean(first == 0) == pytest.approx(0.9, abs=4 * 0.3 / 100)
+    assert np.mean(second == 0) == pytest.approx(0.5, abs=4 * 0.5 / 100)
+    assert first.max() == 12, "twelve rare answers"
+    assert second.max() == 1
+
+
+def test_a_restaurant_by_hand() -> None:
+    # With concentration 1 the second vote is new with 1/2, the third with 1/3, the fourth with 1/4; a repeat is of any
+    # earlier vote alike.
+    votes = simulate_restaurant(1.0, 4, np.random.default_rng(5))
+    same, new = (votes == 0).all(axis=1), (votes == np.arange(4)).all(axis=1)
+    error = 4 * 0.5 / np.sqrt(PATHS_PER_CONCENTRATION)
+    assert same.mean() == pytest.approx(1 / 4, abs=error)
+    assert new.mean() == pytest.approx(1 / 24, abs=error / 2)
+    assert np.mean(votes[:, 3] == votes[:, 0]) == pytest.approx(1 / 2, abs=error), (
+        "any two votes agree with 1 / (1 + c)"
+    )
+    for row in np.unique(votes, axis=0):
+        assert set(row.tolist()) == set(range(len(set(row.tolist())))), "classes are numbered by appearance"

@@ -50,8 +50,12 @@ def test_the_draws_to_expect_are_those_of_simulated_votes() -> None:
 def test_bad_windows_are_refused() -> None:
     with pytest.raises(SettingsError, match="size"):
         UnanimousWindow(0)
+
+
+@pytest.mark.parametrize(("size", "most"), [(7, 40), (0, 40), (-1, 40), (-4, -40), (5, 4), (5, 0), (5, -5)])
+def test_votes_that_are_not_whole_windows_are_refused(size: int, most: int) -> None:
     with pytest.raises(MeasureError, match="whole windows"):
-        expected_window_draws((1.0,), size=7)
+        expected_window_draws((1.0,), size, most)
 
 
 def test_a_window_of_one_vote_is_the_first_vote() -> None:
@@ -75,5 +79,5 @@ def test_one_window_costs_its_size_and_two_the_chance_of_a_second() -> None:
     assert expected_window_draws((0.5, 0.5), size=2, most=2) == 2.0
     # A pair agrees with chance 1/2: 2 votes half of the time, 4 otherwise.
     assert expected_window_draws((0.5, 0.5), size=2, most=4) == 3.0
-    with pytest.raises(MeasureError, match="whole windows"):
-        expected_window_draws((1.0,), size=5, most=4)
+    # A window of one vote always agrees.
+    assert expected_window_draws((0.5, 0.5), size=1, most=3) == 1.0

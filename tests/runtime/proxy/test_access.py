@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.inference.budget import Budget
-from breadth.runtime.proxy.access import Keys, ProxyLimits, is_loopback, read_keys, require_key, tightest_budget
+from breadth.runtime.proxy.access import (
+    ClientSlots,
+    Keys,
+    ProxyLimits,
+    is_loopback,
+    is_own_host,
+    read_keys,
+    require_key,
+    tightest_budget,
+)
 from breadth.runtime.proxy.errors import ApiError
 
 KEY, OTHER = "correct-horse-battery", "another-key-entirely"
@@ -98,6 +108,7 @@ def test_a_ceiling_of_nothing_is_still_a_ceiling() -> None:
         {"drain_seconds": -1.0},
         {"read_seconds": 0.0},
         {"read_seconds": float("nan")},
+        {"read_seconds": 604_801.0},
         {"max_bodies": 0},
     ],
 )
@@ -129,7 +140,9 @@ def test_a_refusal_says_whether_a_key_was_missing_or_wrong() -> None:
         {"max_requests": 1},
         {"max_samples": 1},
         {"seconds": 0.001},
-        {"heartbeat_seconds": 0.001},
+        {"max_tokens": 1, "max_bodies": 1},
+        {"heartbeat_seconds": 0.001, "read_seconds": 0.001},
+        {"read_seconds": 604_800.0},
         {"drain_seconds": 0.0},
         {"seconds": 604_800.0, "heartbeat_seconds": 604_800.0, "drain_seconds": 604_800.0},
     ],
@@ -149,4 +162,52 @@ def test_the_limits_an_operator_gets_without_asking() -> None:
     limits = ProxyLimits()
     assert (limits.max_body_bytes, limits.max_requests, limits.max_samples) == (8_000_000, 256, 256)
     assert (limits.seconds, limits.heartbeat_seconds, limits.drain_seconds) == (600.0, 5.0, 25.0)
+    assert (limits.max_tokens, limits.max_bodies, limits.read_seconds) == (131_072, 64, 75.0)
     assert limits.budget == Budget(calls=256, seconds=600.0)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "localhost",
+        "LocalHost:8000",
+        "localhost.",
+        "127.0.0.1",
+        "127.9.9.9:80",
+        "[::1]:8000",
+        "app.localhost",
+        "box",
+    ],
+)
+def test_a_host_of_this_machine_or_on_the_list_is_ours(header: str | None) -> None:
+    assert is_own_host(header, {"box"}) is True
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "evil.example", "localhost.evil.example", "evillocalhost", "10.0.0.1:8000", "box.example", "[::1", "[x]:80"],
+)
+def test_any_other_host_is_not_ours(header: str) -> None:
+    assert is_own_host(header, {"box"}) is False
+
+
+def test_a_client_waits_for_its_own_slot_only_and_is_forgotten_when_it_leaves() -> None:
+    async def main() -> tuple[list[str], list[str], int]:
+        slots, entered, leave = ClientSlots(1), list[str](), asyncio.Event()
+
+        async def visit(client: str, name: str) -> None:
+            async with slots.hold(client):
+                entered.append(name)
+                await leave.wait()
+
+        visits = [asyncio.create_task(visit("a", "first")), asyncio.create_task(visit("a", "second"))]
+        visits.append(asyncio.create_task(visit("b", "other")))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        before = list(entered)
+        leave.set()
+        await asyncio.gather(*visits)
+        return before, entered, len(slots._users) + len(slots._slots)
+
+    assert asyncio.run(main()) == (["first", "other"], ["first", "other", "second"], 0)

@@ -196,3 +196,12 @@ def test_missing_texts_and_settings_are_refused() -> None:
 @pytest.mark.parametrize("mechanism", [BrierReward(), BrierReward("code")])
 def test_the_contract(mechanism: BrierReward) -> None:
     check_mechanism(mechanism)
+
+
+def test_stats_tell_the_confidence_in_right_answers_from_that_in_wrong_ones() -> None:
+    # Half right is not right. The last one states nothing.
+    batch = rollouts([1.0, 1.0, 0.0, 0.5, 0.0], [0.9, 0.7, 0.4, 0.2, ""])
+    stats = BrierReward().apply(batch, None, None).stats
+    assert (stats["confidence_right"].total, stats["confidence_right"].count) == (pytest.approx(1.6), 2)
+    assert (stats["confidence_wrong"].total, stats["confidence_wrong"].count) == (pytest.approx(0.6), 2)
+    assert (stats["brier"].total, stats["brier"].count) == (pytest.approx(0.01 + 0.09 + 0.16 + 0.09), 4)

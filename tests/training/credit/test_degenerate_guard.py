@@ -61,6 +61,7 @@ def test_a_bare_answer_is_caught_once_the_run_knows_what_computing_is() -> None:
     assert guarded(batch) == [1.0, 1.0]
     assert guarded(batch, DegenerateGuardState(generations=5, computation=15.0)) == [0.0, 1.0]
     assert guarded(batch, DegenerateGuardState(generations=4, computation=15.0)) == [1.0, 1.0]  # still settling
+    assert guarded(batch, DegenerateGuardState(generations=5, computation=0.5)) == [0.0, 1.0]
     assert guarded(batch, DegenerateGuardState(generations=5, computation=0.0)) == [1.0, 1.0]  # nothing to skip
 
 
@@ -120,3 +121,8 @@ def test_a_response_counts_as_positive_when_any_of_its_tokens_is() -> None:
     assert (stats["muted"].total, stats["muted"].count) == (1, 2)
     assert (stats["flagged"].total, stats["flagged"].count) == (2, 3)
     assert DegenerateGuard().init() == DegenerateGuardState(generations=0, computation=0.0)
+
+
+def test_a_response_without_an_advantage_has_nothing_to_mute() -> None:
+    stats = DegenerateGuard().apply(rollouts([LOOP, LOOP], [0.0, 1.0]), DegenerateGuardState(), None).stats
+    assert (stats["muted"].total, stats["muted"].count) == (1, 1)

@@ -152,3 +152,28 @@ def test_contract(on: Literal["correct", "reward", "advantage"]) -> None:
 def test_a_misspelt_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match="FlatFilter got on = 'accuracy'"):
         FlatFilter(on="accuracy")  # type: ignore[arg-type]  # what a user may write
+
+
+@pytest.mark.parametrize(
+    ("gap", "kept"),
+    [([0.0, 1.5e-6], False), ([0.0, 2.5e-6], True), ([1000.0, 1000.0015], False), ([1e3, 1000.003], True)],
+)
+def test_how_far_equal_rewards_may_differ_grows_with_their_size(gap: list[float], kept: bool) -> None:
+    # Half the gap against a millionth of 1 + the reward.
+    assert _kept(_rollouts([0, 0], None, rewards=gap), FlatFilter("reward"))[0] == [kept] * 2
+
+
+def test_exactly_the_tolerance_is_no_difference() -> None:
+    # r and -r with r = 1e-6 (1 + r), each step rounded to a float.
+    edge = 1e-6
+    for _ in range(9):
+        edge = 1e-6 * (1 + edge)
+    above = math.nextafter(math.nextafter(edge, 1), 1)
+    record = _rollouts([0, 0, 1, 1], None, rewards=[edge, -edge, above, -above])
+    assert _kept(record, FlatFilter("reward"))[0] == [False, False, True, True]
+
+
+def test_an_advantage_of_a_millionth_is_none() -> None:
+    advantages = torch.tensor([1e-6, -1e-6, 1.1e-6, 0.0], dtype=torch.float64)
+    record = replace(_rollouts([0, 0, 1, 1], [0, 1, 0, 1]), advantages=advantages)
+    assert _kept(record, FlatFilter("advantage"))[0] == [False, False, True, True]

@@ -25,6 +25,10 @@ def advantages(mechanism: GroupAdvantage, rewards: list[float], groups: list[int
     return result
 
 
+def centred(rewards: list[float]) -> list[float]:
+    return advantages(GroupAdvantage(scale="none"), rewards)
+
+
 def test_one_success_in_eight_by_the_population() -> None:
     # mean 1/8, deviation sqrt(1/8 * 7/8) = 0.330719: 0.875 / 0.330719 = sqrt(7) and -0.125 / 0.330719 = -1/sqrt(7)
     found = advantages(GroupAdvantage(scale="population", epsilon=0.0), ONE_IN_EIGHT)
@@ -160,3 +164,16 @@ def test_how_far_equal_rewards_may_differ_grows_with_their_size() -> None:
     # At 0 it is 1e-7: squares of 1.125e-14 and 4.5e-14 against 2e-14.
     assert advantages(GroupAdvantage(scale="none"), [0.0, 1.5e-7]) == [0.0, 0.0]
     assert advantages(GroupAdvantage(scale="none"), [0.0, 3e-7])[1] > 0
+
+
+def test_rewards_one_tolerance_from_their_mean_are_equal_and_one_float_more_is_not() -> None:
+    # Around 1 the tolerance is 2e-7: half a gap of 3e-7 is below, of 5e-7 above.
+    assert centred([1.0, 1.0 + 3e-7]) == [0.0, 0.0]
+    assert centred([1.0, 1.0 + 5e-7])[1] > 0
+    # The edge r and -r with r = 1e-7 (1 + r), each step rounded to a float.
+    edge = 1e-7
+    for _ in range(9):
+        edge = 1e-7 * (1 + edge)
+    assert centred([edge, -edge]) == [0.0, 0.0]
+    above = math.nextafter(math.nextafter(edge, 1), 1)
+    assert centred([above, -above])[0] > 0

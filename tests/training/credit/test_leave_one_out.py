@@ -93,3 +93,16 @@ def test_stats_count_scored_rollouts() -> None:
     stats = LeaveOneOut().apply(rollouts.clean(), None, None).stats
     assert (stats["flat"].total, stats["flat"].count) == (2, 4)
     assert (stats["size"].total, stats["size"].count) == (2.0, 4)  # 1, 1, 0, 0
+
+
+def test_rewards_one_tolerance_from_their_mean_are_equal_and_one_float_more_is_not() -> None:
+    # Around 1 the tolerance is 2e-7: half a gap of 3e-7 is below, of 5e-7 above.
+    assert _advantages([1.0, 1.0 + 3e-7]) == [0.0, 0.0]
+    assert _advantages([1.0, 1.0 + 5e-7])[1] > 0
+    # The edge r and -r with r = 1e-7 (1 + r), each step rounded to a float.
+    edge = 1e-7
+    for _ in range(9):
+        edge = 1e-7 * (1 + edge)
+    assert _advantages([edge, -edge]) == [0.0, 0.0]
+    above = math.nextafter(math.nextafter(edge, 1), 1)
+    assert _advantages([above, -above])[0] > 0

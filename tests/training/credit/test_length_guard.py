@@ -128,3 +128,12 @@ def test_exactly_the_floor_is_neither_short_nor_a_collapse() -> None:
     assert after(LengthGuard(), rollouts([250, 249], [1.0, 1.0]), COLLAPSED) == [1.0, 0.0]
     states = follow(LengthGuard(settle=1, smoothing=1.0), [100.0, 50.0, 49.0])
     assert [state.collapsed for state in states] == [False, False, True]
+
+
+def test_a_run_starts_with_nothing_known() -> None:
+    assert LengthGuard().init() == LengthGuardState(generations=0, start=0.0, smoothed=0.0, collapsed=False)
+
+
+def test_a_response_without_an_advantage_is_not_positive() -> None:
+    stats = LengthGuard().apply(rollouts([100, 100], [0.0, 1.0]), COLLAPSED, None).stats
+    assert (stats["short"].total, stats["short"].count) == (1, 1)

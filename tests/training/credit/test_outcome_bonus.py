@@ -154,8 +154,8 @@ def test_a_misspelt_choice_is_refused() -> None:
 
 
 def test_stats_count_new_answers_among_the_counted_ones() -> None:
-    # a is new, b was seen once, an unparsable answer and one without a reward are not counted: bonus 1 + 1 + 0.5
-    record = _rollouts(["a", "b", "c", None, "f"], [0.0, 0.0, 0.0, 0.0, float("nan")])
+    # a and g are new, b was seen once, an unparsable answer and one without a reward are not counted
+    record = _rollouts(["a", "g", "b", "c", None, "f"], [0.0] * 5 + [float("nan")])
     stats = OutcomeBonus(1.0, "none").apply(record.clean(), SEEN, None).stats
-    assert (stats["new"].total, stats["new"].count) == (1, 3)
-    assert (stats["bonus"].total, stats["bonus"].count) == (2.5, 3)
+    assert (stats["new"].total, stats["new"].count) == (2, 4)
+    assert (stats["bonus"].total, stats["bonus"].count) == (3.5, 4)  # 1 + 1 + 1 + 0.5

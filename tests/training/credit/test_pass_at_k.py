@@ -11,7 +11,7 @@ from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut
-from breadth.training.credit.pass_at_k import PassAtK
+from breadth.training.credit.pass_at_k import PassAtK, all_fail_probability
 from breadth.training.mechanism import Mechanism, Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
@@ -240,3 +240,24 @@ def test_exactly_as_many_rollouts_as_a_form_needs() -> None:
     for mechanism, size in ((PassAtK(k=3), 4), (PassAtK(k=3, form="unbiased"), 3)):
         assert mechanism.no_effect(Regime(group_size=size)) is None
         assert mechanism.no_effect(Regime(group_size=size - 1)) is not None
+
+
+def test_with_k_of_one_a_group_of_one_counts_and_is_silent() -> None:
+    # Three of four: misses 1/4, so a success gets sqrt(1/4 / (3/4)) and the only failure three times that off.
+    record = Rollouts(
+        torch.tensor([1.0, 1, 1, 1, 0], dtype=torch.float64), torch.tensor([0, 1, 1, 1, 1]), torch.ones(5)
+    ).clean()
+    effect = PassAtK(k=1, epsilon=1e-12).apply(record, None, None)
+    success = math.sqrt(1 / 3)
+    assert not_none(effect.after.advantages).tolist() == pytest.approx([0.0, *[success] * 3, -3 * success])
+    assert (effect.stats["pass_at_k"].total, effect.stats["pass_at_k"].count) == (pytest.approx(1 + 3 / 4), 2)
+    assert (effect.stats["silent"].total, effect.stats["silent"].count) == (1, 5)
+
+
+def test_the_chance_that_all_fail_with_tries_of_each_its_own() -> None:
+    # 1; 2/4; (3 * 2) / (5 * 4); (3 * 2 * 1) / (5 * 4 * 3); only two failures, three tries: 0
+    columns = [(3, 5, 0), (2, 4, 1), (3, 5, 2), (3, 5, 3), (2, 4, 3)]
+    fails, total, tries = torch.tensor(columns, dtype=torch.float64).unbind(1)
+    assert all_fail_probability(fails, total, tries).tolist() == pytest.approx([1.0, 0.5, 0.3, 0.1, 0.0])
+    nothing = torch.zeros(0, dtype=torch.float64)
+    assert all_fail_probability(nothing, nothing, nothing).tolist() == []

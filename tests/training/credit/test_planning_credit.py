@@ -12,7 +12,7 @@ from breadth.testing.mechanism_samples import sample_rollouts
 from breadth.testing.mechanisms import check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
-from breadth.training.credit.planning_credit import PlanningCredit
+from breadth.training.credit.planning_credit import PlanningCredit, above_quantile
 from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
 from breadth.training.records import Rollouts, not_none
@@ -132,3 +132,19 @@ def test_the_codes_form_cannot_act_on_groups_of_one() -> None:
 def test_the_contract(form: str) -> None:
     check_mechanism(PlanningCredit(form=form), neutral=PlanningCredit(0.0, form))  # type: ignore[arg-type]  # a parametrized literal
     check_mechanism(PlanningCredit(0.1), before=(GroupAdvantage(), PlanningCredit(form=form)))  # type: ignore[arg-type]  # on token advantages
+
+
+def test_above_the_quantile_is_above_the_value_at_its_place() -> None:
+    # Of the ten counted values 0 to 9 the one at place 0.7 * 9 = 6.3, rounded down.
+    values = torch.arange(12.0)
+    mask = torch.tensor([True] * 10 + [False] * 2)
+    assert above_quantile(values, mask, 0.7).tolist() == [False] * 7 + [True] * 3 + [False] * 2
+    assert above_quantile(values, mask, 1.0).sum() == 0
+    assert above_quantile(values, mask, 0.0).sum() == 9
+    assert above_quantile(values, torch.zeros_like(mask), 0.7).sum() == 0
+
+
+def test_the_codes_form_leaves_a_response_of_exactly_the_mean_length_alone() -> None:
+    entropy, correct = torch.tensor([[0.0, 9.0]] * 3), torch.ones(3)
+    batch = rollouts([1.0] * 3, [[0, 1]] * 3, entropy=entropy, correct=correct, lengths=torch.tensor([4, 5, 6]))
+    assert credited(PlanningCredit(form="code"), batch)[:, 1].tolist() == [1.0, 1.0, 1.2]

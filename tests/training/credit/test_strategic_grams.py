@@ -110,12 +110,32 @@ def test_vectors_in_blocks_give_what_one_by_one_gives(monkeypatch: pytest.Monkey
     assert 3 < len(set(labels)) < 60
 
 
+def test_a_vector_exactly_as_similar_as_asked_joins_and_the_earlier_of_equals_wins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The cosine of (1, 1, 1, 1) with (1, 0, 0, 0) is 1/2.
+    corner, middle = [1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]
+    assert cluster_vectors(np.array([corner, middle]), 0.5).tolist() == [0, 0]
+    assert cluster_vectors(np.array([corner, middle]), 0.51).tolist() == [0, 1]
+    # The last is as similar to the leader of an earlier block as to the one of its own.
+    monkeypatch.setattr("breadth.training.credit.strategic_grams._BLOCK", 2)
+    assert cluster_vectors(np.array([corner, corner, corner[::-1], middle]), 0.5).tolist() == [0, 0, 1, 0]
+
+
+def test_without_a_wish_vectors_need_a_cosine_of_four_fifths() -> None:
+    # 0.9^2 + 0.4359^2 = 1; 0.7^2 + 0.7141^2 = 1
+    assert cluster_vectors(np.array([[1.0, 0.0], [0.9, 0.4359]])).tolist() == [0, 0]
+    assert cluster_vectors(np.array([[1.0, 0.0], [0.7, 0.7141]])).tolist() == [0, 1]
+
+
 def test_nothing_to_cluster_is_no_cluster() -> None:
     assert cluster_phrases([]).tolist() == []
     assert cluster_vectors(np.zeros((0, 4))).tolist() == []
 
 
-@pytest.mark.parametrize("vectors", [np.zeros(3), np.zeros((2, 3)), np.array([[1.0, np.nan]])])
+@pytest.mark.parametrize(
+    "vectors", [np.array(1.0), np.ones(3), np.zeros((2, 3)), np.ones((1, 2, 2)), np.array([[1.0, np.nan]])]
+)
 def test_vectors_without_direction_are_refused(vectors: FloatArray) -> None:
     with pytest.raises(MechanismError, match="embedded"):
         cluster_vectors(vectors)
@@ -186,12 +206,41 @@ def test_an_embedding_may_decide_what_is_alike() -> None:
     assert {"let us try another way", "go about it differently"} - set(by_wording.grams)
 
 
+def test_the_commonest_phrase_leads_and_of_those_the_longest() -> None:
+    solutions = ["so what if we"] * 3 + ["let us try another way today"] * 2
+    asked: list[str] = []
+
+    def embed(phrases: Sequence[str]) -> FloatArray:
+        asked.extend(phrases)
+        return np.array([[1.0, 0.0] if "what" in phrase else [0.9, 0.4359] for phrase in phrases])
+
+    # Embedded at a cosine of 0.9 all are one cluster; asked for more they are two, of three and of two solutions.
+    assert set(find_strategic_grams(solutions, share=0.01, embed=embed).grams) == set(asked)
+    strict = find_strategic_grams(solutions, share=0.01, embed=embed, min_similarity=1.0).grams
+    assert set(strict) == {"so what if we", "so what if", "what if we"}
+    assert asked[:12] == [
+        "so what if we",
+        "so what if",
+        "what if we",
+        "let us try another way",
+        "us try another way today",
+        "let us try another",
+        "try another way today",
+        "us try another way",
+        "another way today",
+        "let us try",
+        "try another way",
+        "us try another",
+    ]
+
+
 def test_bad_input_is_refused() -> None:
     for solutions in ([], ["only one solution with words"], ["a b c", "1 2 3"], ["", ""]):
         with pytest.raises(MechanismError, match="in common"):
             find_strategic_grams(solutions)
-    with pytest.raises(SettingsError, match="share"):
-        find_strategic_grams(SOLUTIONS, share=0.0)
+    for share, alike in ((0.0, None), (1.01, None), (0.2, 0.0), (0.2, 1.01), (0.2, float("nan"))):
+        with pytest.raises(SettingsError, match="share"):
+            find_strategic_grams(SOLUTIONS, share=share, min_similarity=alike)
     with pytest.raises(MechanismError, match="1 vectors"):
         find_strategic_grams(SOLUTIONS, embed=lambda _: np.ones((1, 2)))
     for gram in ("", "x = 2", "let us,", "42 is it"):
@@ -266,4 +315,10 @@ def test_each_gram_of_a_run_is_taken_once() -> None:
 
 def test_an_ending_is_taken_off_only_where_three_letters_are_left() -> None:
     assert content_stems("king red") == {"king", "red"}
-    assert content_stems("trying adds") == content_stems("try add")
+    assert content_stems("trying adds") == content_stems("try add") == {"tri", "add"}
+
+
+def test_a_doubled_letter_at_the_end_and_a_last_e_are_taken_off() -> None:
+    assert content_stems("stopped stops") == {"stop"}
+    assert content_stems("process processes classes") == {"proces", "clas"}
+    assert content_stems("solve see") == {"solv", "see"}

@@ -80,3 +80,14 @@ def test_how_far_one_level_may_spread_grows_with_its_size() -> None:
     assert successes([-1000.0, -999.998]) == [False, True]
     assert successes([0.0, 0.5e-6]) == [False, True], "one level, and only one is above 0"
     assert successes([0.0, 1000.0, 1000.0005]) == [False, True, True]
+    # From 0 to 1 it is 2e-6: exactly that far from either level is that level.
+    assert successes([0.0, 2e-6, 1.0]) == [False, False, True]
+    assert successes([-1.0, -2e-6, 0.0]) == [False, True, True]
+    with pytest.raises(MechanismError, match="more than two levels"):
+        successes([0.0, 2.1e-6, 1.0])
+    edge = 1e-6
+    for _ in range(9):  # the level h with h = 1e-6 (1 + h), each step rounded to a float
+        edge = 1e-6 * (1 + edge)
+    assert successes([0.0, edge]) == [False, True], "one level, and only one is above 0"
+    with pytest.raises(MechanismError, match="more than two levels"):
+        successes([-1.0, -2.1e-6, 0.0])

@@ -103,3 +103,10 @@ def test_inert_on_policy() -> None:
 def test_a_misspelt_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match="Cispo got bounds = 'trl'"):
         Cispo(bounds="trl")  # type: ignore[arg-type]  # what a user may write
+
+
+def test_a_weight_exactly_at_a_bound_is_not_bounded() -> None:
+    logprobs = torch.zeros(1, 2)
+    batch = Batch(logprobs, torch.ones(1), torch.ones(1, 2, dtype=torch.bool), logprobs).clean()
+    stats = Cispo(low=0.0, high=0.0).apply(batch, None, None).stats
+    assert (stats["bounded_low"].total, stats["bounded_high"].total) == (0, 0)

@@ -152,3 +152,11 @@ def test_stats_are_shares_of_the_counted_tokens() -> None:
     stats = ClippedPolicy().apply(batch.clean(), None, None).stats
     assert (stats["clipped_low"].total, stats["clipped_low"].count) == (2, 4)
     assert (stats["clipped_high"].total, stats["clipped_high"].count) == (1, 4)
+
+
+def test_a_ratio_exactly_at_the_dual_bound_keeps_its_gradient() -> None:
+    logprobs = torch.ones(1, 1, dtype=torch.float64)
+    edge = float(logprobs.exp())
+    batch = Batch(logprobs, torch.tensor([-1.0]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1)).clean()
+    for dual, capped in ((edge, False), (math.nextafter(edge, 0), True)):
+        assert bool(not_none(ClippedPolicy(dual=dual).apply(batch, None, None).after.clipped)) is capped

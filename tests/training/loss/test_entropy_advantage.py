@@ -94,3 +94,11 @@ def test_order_no_effect_and_bad_settings() -> None:
     ):
         with pytest.raises(SettingsError, match=f"got {field} ="):
             EntropyAdvantage(scale, cap)
+
+
+def test_a_shift_exactly_at_its_limit_is_not_capped() -> None:
+    # 0.5 times an entropy of 1 and of 1.5, against 1 / 2.
+    batch = batch_of(torch.tensor([1.0, 1.5]), torch.tensor([1.0, -1.0])).clean()
+    effect = EntropyAdvantage(scale=0.5, cap=2.0).apply(batch, None, None)
+    assert effect.after.advantages[0].tolist() == [1.5, -0.5]
+    assert (effect.stats["capped"].total, effect.stats["capped"].count) == (1, 2)

@@ -142,3 +142,28 @@ def test_order_no_effect_and_bad_settings() -> None:
     for field, settings in bad:
         with pytest.raises(SettingsError, match=f"got {field} ="):
             EntropyPI(**settings)
+
+
+def test_a_run_starts_with_nothing_seen() -> None:
+    assert EntropyPI().init() == PIState(steps=0, start=0.0, error=0.0, accumulated=0.0, coefficient=0.0)
+
+
+def test_a_token_exactly_at_the_threshold_is_not_likely() -> None:
+    batch = batch_with(0.3)
+    batch = Batch(
+        torch.tensor([[math.log(0.95), math.log(0.96)]] * 2, dtype=torch.float64), batch.advantages, batch.mask
+    )
+    stats = EntropyPI(reads="sampled").apply(batch.clean(), PIState(), None).stats
+    assert (stats["likely"].total, stats["likely"].count) == (2, 4)
+
+
+def test_a_small_error_at_the_limit_does_not_wind_up_either() -> None:
+    # 1 * 0.1 + 0.5 * 3 is above 1, and 0.1 points outwards.
+    before = PIState(steps=9, accumulated=3.0, coefficient=1.0)
+    after = EntropyPI(target=0.1, integral=0.5).update(before, {"entropy": Mean(0.2, 1.0)})
+    assert (after.coefficient, after.accumulated) == (1.0, 3.0)
+
+
+def test_one_gain_is_enough_to_act() -> None:
+    assert EntropyPI(proportional=0.0).no_effect(Regime()) is None
+    assert EntropyPI(integral=0.0).no_effect(Regime()) is None

@@ -158,3 +158,34 @@ def test_the_start_is_the_mean_of_exactly_the_settling_steps() -> None:
         state = state.observe(entropy, 2)
         assert state.start == start
     assert (state.steps, state.lowest, state.highest) == (4, 0.5, 8.0)
+
+
+def test_a_run_starts_with_nothing_seen_and_the_smallest_coefficient() -> None:
+    assert EntropyTarget(smallest=0.001).init() == TargetState(
+        steps=0, coefficient=0.001, paying=False, start=0.0, lowest=0.0, highest=0.0, outside=0
+    )
+    assert TargetState().coefficient == 0.0
+
+
+def test_the_first_entropy_is_the_lowest_and_the_highest_so_far() -> None:
+    first = TargetState().observe(5.0, 2)
+    assert (first.lowest, first.highest) == (5.0, 5.0)
+    second = first.observe(3.0, 2)
+    assert (second.lowest, second.highest) == (3.0, 5.0)
+
+
+def test_a_target_by_the_start_waits_for_the_whole_of_it() -> None:
+    # Twice the start is above every entropy, but the start is known only after two steps.
+    states = states_over(EntropyTarget(target_share=2.0, settle=2), (0.5, 0.5, 0.5))
+    assert [(state.coefficient, state.paying, state.outside) for state in states] == [
+        (0.0, False, 0),
+        (0.0, False, 0),
+        (1e-4, True, 1),
+    ]
+
+
+def test_an_entropy_exactly_at_the_target_is_enough() -> None:
+    states = states_over(EntropyTarget(target=0.5, settle=1), (0.25, 0.5))
+    assert [(state.coefficient, state.paying) for state in states] == [(1e-4, True), (0.0, False)]
+    same = states_over(EntropyTarget(target=0.5, settle=1), (0.5,))[0]
+    assert (same.paying, same.outside) == (False, 0)

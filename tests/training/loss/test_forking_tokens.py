@@ -99,3 +99,7 @@ def test_regimes() -> None:
         is None
     )
     assert ForkingTokens().needs == {"entropy"}
+
+
+def test_where_no_token_counts_none_is_kept() -> None:
+    assert kept(batch_of([[0.5, 0.5]], [[False, False]])) == []

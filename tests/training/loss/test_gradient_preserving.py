@@ -155,3 +155,14 @@ def test_only_counted_tokens_are_in_the_stats() -> None:
     stats = GPPO.apply(batch.clean(), None, None).stats
     assert (stats["bounded_low"].total, stats["bounded_low"].count) == (1, 3)
     assert (stats["bounded_high"].total, stats["bounded_high"].count) == (1, 3)
+
+
+def test_a_ratio_exactly_at_an_edge_is_not_bounded() -> None:
+    batch = moved_by(torch.ones(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)).clean()
+    stats = GradientPreserving(low=0.0, high=0.0).apply(batch, None, None).stats
+    assert (stats["bounded_low"].total, stats["bounded_high"].total) == (0, 0)
+    logprobs = torch.ones(1, 1, dtype=torch.float64)
+    edge = float(logprobs.exp())
+    batch = Batch(logprobs, torch.tensor([-1.0]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1)).clean()
+    for dual, capped in ((edge, False), (0.999 * edge, True)):
+        assert bool(not_none(GradientPreserving(dual=dual).apply(batch, None, None).after.clipped)) is capped

@@ -108,6 +108,8 @@ def test_a_reference_that_excludes_the_token_stays_finite(estimator: Estimator, 
     (gradient,) = torch.autograd.grad(term.sum(), logprobs)
     assert torch.isfinite(term).all()
     assert torch.isfinite(gradient).all()
+    if reference < -100:  # a distance counts up to 100 nats
+        assert ReferenceKL(1.0, "k2").estimate_kl(batch.logprobs.detach(), torch.tensor([[reference]])).item() == 5000.0
     if reference == -30.0 and estimator in ("k2", "k3+"):
         assert float(gradient) == pytest.approx(29.9)  # the pull back does not let go beyond a ratio of exp(20)
 

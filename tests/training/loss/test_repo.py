@@ -109,6 +109,7 @@ def test_order_no_effect_and_bad_settings() -> None:
     assert verdict.mechanism == "repo"
     bad: list[tuple[str, dict[str, Any]]] = [
         ("scale", {"scale": -0.1}),
+        ("scale", {"scale": math.inf, "largest": math.inf}),
         ("smallest", {"smallest": 0.2}),
         ("largest", {"largest": 0.05}),
         ("largest", {"largest": math.inf}),
@@ -118,3 +119,25 @@ def test_order_no_effect_and_bad_settings() -> None:
     for field, settings in bad:
         with pytest.raises(SettingsError, match=f"got {field} ="):
             Repo(**settings)
+
+
+def test_any_positive_advantage_grows_and_one_of_zero_is_not_muted() -> None:
+    # ln 100 = 4.60517
+    assert scaled([0.01], 0.5, 0.1) == pytest.approx([0.5 * 1.460517])
+    effect = Repo().apply(batch_of([0.01], 0.0).clean(), RepoState(scale=0.8), None)
+    assert float(effect.after.advantages[0]) == 0.0
+    assert (effect.stats["muted"].total, effect.stats["muted"].count) == (0, 1)
+    stats = Repo().apply(batch_of([0.9, 0.9, 0.01], -1.0).clean(), RepoState(scale=0.8), None).stats
+    assert (stats["muted"].total, stats["muted"].count) == (1, 3)
+
+
+def test_a_run_starts_with_the_configured_scale_and_nothing_seen() -> None:
+    assert Repo().init() == RepoState(steps=0, start=0.0, scale=0.1)
+    assert RepoState() == RepoState(steps=0, start=0.0, scale=0.0)
+
+
+def test_a_masked_token_is_not_muted() -> None:
+    batch = batch_of([0.9, 0.01, 0.01], -1.0)
+    batch = Batch(batch.logprobs, batch.advantages, torch.tensor([[True, True, False]]))
+    stats = Repo().apply(batch.clean(), RepoState(scale=0.8), None).stats
+    assert (stats["muted"].total, stats["muted"].count) == (1, 2)

@@ -111,3 +111,8 @@ def test_stats_are_shares_of_the_counted_tokens() -> None:
     stats = SequenceRatio().apply(batch.clean(), None, None).stats
     assert (stats["clipped_low"].total, stats["clipped_low"].count) == (1, 6)
     assert (stats["clipped_high"].total, stats["clipped_high"].count) == (2, 6)
+
+
+def test_a_ratio_exactly_at_a_bound_is_not_clipped() -> None:
+    batch = drifted([[0.0], [0.0]], [1.0, -1.0])
+    assert not not_none(SequenceRatio(low=0.0, high=0.0).apply(batch.clean(), None, None).after.clipped).any()

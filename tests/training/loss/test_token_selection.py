@@ -144,3 +144,8 @@ def test_one_response_has_no_spread() -> None:
     assert no_covariance("clip-cov", Regime()) is None
     lone = Batch(torch.tensor([LOGPROBS]), torch.tensor([0.7]), torch.ones(1, 6, dtype=torch.bool)).clean()
     assert not covariance(lone).any()
+
+
+def test_a_token_alone_has_no_covariance() -> None:
+    batch = Batch(torch.tensor([[-1.0]]), torch.tensor([1.0]), torch.ones(1, 1, dtype=torch.bool)).clean()
+    assert covariance(batch).tolist() == [[0.0]]

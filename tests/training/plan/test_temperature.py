@@ -65,3 +65,14 @@ def test_bad_settings_are_refused(bad: dict[str, object]) -> None:
 def test_the_contract(shape: str) -> None:
     neutral = Temperature(1.0, 1.0, 3, shape)  # type: ignore[arg-type]  # a parametrized literal
     check_mechanism(Temperature(1.0, 1.4, 5, shape), neutral=neutral)  # type: ignore[arg-type]  # a parametrized literal
+
+
+def test_before_the_first_generation_it_is_the_start() -> None:
+    assert at(Temperature(0.6, 1.0, over=4), -3) == 0.6
+    assert at(Temperature(0.6, 1.0, over=1), 0) == 0.6
+    assert at(Temperature(0.6, 1.0, over=1), 1) == 1.0
+
+
+def test_the_end_is_exact_where_the_sum_would_not_be() -> None:
+    assert 1.1 + (0.1 - 1.1) != 0.1
+    assert at(Temperature(1.1, 0.1, over=3), 3) == 0.1

@@ -56,8 +56,8 @@ class Certificate(StopRule):
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
         """Look up counts and order of appearance in a table."""
-        known = map_combinations(self.is_certified, paths.leader, paths.runner_up, answers_before_leader_along(paths))
-        return np.asarray(known & (paths.total > 0))
+        earlier = answers_before_leader_along(paths)
+        return np.asarray(map_combinations(self.is_certified, paths.leader, paths.runner_up, earlier))
 
     def is_certified(self, first: int, second: int, earlier: int) -> bool:
         """Return whether the first of two counts is proven ahead, when ``earlier`` answers appeared before it."""
@@ -85,7 +85,7 @@ def answers_before_leader(arrivals: Sequence[int]) -> int:
 def answers_before_leader_along(paths: Paths) -> NDArray[np.int32]:
     """Return `answers_before_leader` after each draw; for equal leaders any of them, as none is certified."""
     rows = np.arange(len(paths.classes))
-    place_of = np.full((len(rows), max(int(paths.classes.max(initial=-1)) + 1, 1)), -1, dtype=np.int32)
+    place_of = np.zeros((len(rows), paths.width), dtype=np.int32)
     answers, leading = np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.int32)
     along = np.zeros(paths.classes.shape, dtype=np.int32)
     for draw, label in paths.iterate_draws():

@@ -40,7 +40,7 @@ class Dirichlet(StopRule):
 
     def is_decided(self, state: VoteState) -> bool:
         """Compare the leader with the four that follow it."""
-        return state.total > 0 and self.reaches_threshold(*state.counts[:TOP_COUNTS])
+        return self.reaches_threshold(*state.counts[:TOP_COUNTS])
 
     def posterior(self, state: VoteState) -> float | None:
         """Return the chance that the leader has the largest share; None without votes."""
@@ -53,15 +53,13 @@ class Dirichlet(StopRule):
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
         """Compute each set of five counts once."""
-        return np.asarray(
-            map_combinations(self.reaches_threshold, *np.moveaxis(paths.top_counts, 2, 0)) & (paths.total > 0)
-        )
+        return np.asarray(map_combinations(self.reaches_threshold, *np.moveaxis(paths.top_counts, 2, 0)))
 
     def reaches_threshold(self, *counts: int) -> bool:
         """Compare the chance with the threshold; the integral is computed only where bounds do not decide."""
         first, *others = [count for count in counts if count > 0] or [0]
         chances = [beta_lead(first, other) for other in others or [0]]
-        if min(chances) < self.threshold:  # to be ahead of all is no likelier than to be ahead of one
+        if not first or min(chances) < self.threshold:  # to be ahead of all is no likelier than to be ahead of one
             return False
         union_bound = 1 - sum(1 - chance for chance in chances)
         if len(chances) == 1 or union_bound >= self.threshold:

@@ -14,7 +14,7 @@ from breadth.inference.stopping.shape_library import ShapeLibrary
 from breadth.inference.stopping.stop_table import StopTable, optimal_stop_table
 from breadth.inference.stored_votes import Paths
 from breadth.inference.voting import VoteState
-from breadth.measure.validate import BoolArray
+from breadth.measure.validate import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,12 @@ class Risk(StopRule):
         """Look up the state in the table."""
         if self.library.empty:
             return self._fallback.is_decided(state)
-        if not 0 < state.total < self.most:
-            return state.total > 0
         return bool(self.stops[self.state_index(state)])
 
     def posterior(self, state: VoteState) -> float | None:
         """Return the chance that the leader is a mode of the full vote; None without votes."""
         if self.library.empty or not state.total:
             return self._fallback.posterior(state)
-        if state.total >= self.most:
-            return 1.0
         loss = self.table.lattice.loss[self.state_index(state)]
         return 1 - float(loss) if loss < 1 else self._fallback.posterior(state)
 
@@ -83,9 +79,7 @@ class Risk(StopRule):
         """Look up all states at once."""
         if self.library.empty:
             return self._fallback.is_decided_along(paths)
-        inside = (paths.total > 0) & (paths.total < self.most)
-        parts = (np.where(inside, part, 0).astype(np.int64) for part in (paths.leader, paths.runner_up, paths.rest))
-        return np.asarray((self.stops[self.table.lattice.index(*parts)] & inside) | (paths.total >= self.most))
+        return np.asarray(self.stops[self.state_index(paths)])
 
     def prepare(self) -> None:
         """Compute the table."""
@@ -114,10 +108,11 @@ class Risk(StopRule):
     def _fallback(self) -> BetaLead:
         return BetaLead(1 - self.risk)
 
-    def state_index(self, state: VoteState) -> int:
-        """Return the index of a state in the table."""
+    def state_index(self, votes: VoteState | Paths) -> IntArray:
+        """Return the index of each state in the table; beyond the full vote that of the last cell, which stops."""
         size = self.most + 1
-        return (state.leader * size + state.runner_up) * size + state.rest
+        index = (votes.leader * size + votes.runner_up) * size + votes.rest
+        return np.where(votes.total > self.most, -1, index)
 
 
 @dataclass(frozen=True)

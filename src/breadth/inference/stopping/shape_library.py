@@ -108,7 +108,7 @@ class ShapeLibrary:
 
     def __hash__(self) -> int:
         # Rules look up caches by their library at every vote: hashing all shapes each time would be slow.
-        return hash((self.questions, self.weights[:8]))
+        return hash((self.questions, self.weights))
 
     @property
     def empty(self) -> bool:
@@ -187,7 +187,7 @@ def smooth_shares(counts: Sequence[int], unseen: float) -> tuple[float, ...]:
 
 def fit_mixture(likelihoods: FloatArray, repeats: FloatArray, spare: float = 0.0) -> FloatArray:
     """Return the maximum-likelihood weights of components (columns), questions (rows) counting ``repeats`` times."""
-    weights = np.full(likelihoods.shape[1], 1 / likelihoods.shape[1])
+    weights = np.ones(likelihoods.shape[1])
     for _ in range(EM_STEPS):
         shares = likelihoods * weights
         shares *= (repeats / shares.sum(axis=1))[:, None]

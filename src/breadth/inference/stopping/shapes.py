@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from breadth.base.errors import require
-from breadth.inference.stopping.beta_lead import BetaLead
+from breadth.inference.stopping.beta_lead import BetaLead, beta_lead
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stopping.shape_library import ShapeLibrary, add_rare_answers
 from breadth.inference.stored_votes import Paths, map_combinations
@@ -46,7 +46,7 @@ class Shapes(StopRule):
 
     def is_decided(self, state: VoteState) -> bool:
         """Compare the posterior with 1 - delta."""
-        return state.total > 0 and self.leader_chance(state.leader, state.runner_up, state.rest) >= 1 - self.delta
+        return self.leader_chance(state.leader, state.runner_up, state.rest) >= 1 - self.delta
 
     def posterior(self, state: VoteState) -> float | None:
         """Return the chance that the leader is the most frequent answer; None without votes."""
@@ -62,15 +62,14 @@ class Shapes(StopRule):
     def is_decided_along(self, paths: Paths) -> BoolArray:
         """Compute each state once."""
         chances = map_combinations(self.leader_chance, paths.leader, paths.runner_up, paths.rest)
-        return np.asarray((chances >= 1 - self.delta) & (paths.total > 0))
+        return np.asarray(chances >= 1 - self.delta)
 
     def leader_chance(self, leader: int, runner_up: int, rest: int) -> float:
-        """Return the posterior of the leader, by the Beta rule where no shape can give these counts."""
-        known = None if self.library.empty or not leader else leader_posterior(self.library, leader, runner_up, rest)
-        if known is not None:
-            return known
-        # The Beta rule ignores the votes of the rest.
-        return self._fallback.posterior(VoteState((leader, runner_up), (0,) * (leader + runner_up))) or 0.0
+        """Return the leader's posterior; 0 without votes, by the Beta rule where no shape can give these counts."""
+        if not leader:
+            return 0.0
+        known = None if self.library.empty else leader_posterior(self.library, leader, runner_up, rest)
+        return beta_lead(leader, runner_up) if known is None else known
 
     @property
     def _fallback(self) -> BetaLead:
@@ -89,8 +88,8 @@ def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: i
         S(i, j) = [x^rest] of the integral over y in (0, 1) of
                   w(y) * product over the others of (sum_{r < n2} (px)^r / r! + y (px)^n2 / n2!)
 
-    with w = 1 for c = 1 and 2 (1 - y) for c = 2. It is a polynomial in y, so Gauss-Legendre nodes give it exactly, and
-    all terms are positive.
+    with w = 1 for c = 1 and 2 (1 - y) for c = 2; constant factors cancel and are left out. It is a polynomial in y, so
+    Gauss-Legendre nodes give it exactly, and all terms are positive.
     """
     if runner_up == 0:
         groups = group_shares(library)
@@ -98,7 +97,7 @@ def leader_posterior(library: ShapeLibrary, leader: int, runner_up: int, rest: i
         every, modal = float(unanimous.sum()), float(unanimous[:, 0].sum())
     else:
         # Rounded up to a power of two from 8 on, so states share their series.
-        length = max(8, 1 << max(rest - 1, 0).bit_length())
+        length = max(8, 1 << (rest - 1).bit_length())
         every, modal = assignment_weights(leader_pairs(library, runner_up, length), leader, rest)
     return modal / every if every > 0 else None
 
@@ -130,9 +129,9 @@ class LeaderPairs:
     runner_up: FloatArray
     """Share of the runner-up."""
     series: FloatArray
-    """(rows, rest): S when the leader has more votes than the runner-up."""
+    """(rows, rest): S, up to a constant factor, when the leader has more votes than the runner-up."""
     tied: FloatArray
-    """(rows, rest): S when it has as many."""
+    """(rows, rest): S, up to a constant factor, when it has as many."""
 
 
 @lru_cache(maxsize=16)
@@ -161,14 +160,14 @@ def leader_pairs(library: ShapeLibrary, votes: int, most: int) -> LeaderPairs:
     every = group_shares(library)
     # Gauss-Legendre nodes on (0, 1): exact for polynomials of degree most // votes + 1.
     node, weight = np.polynomial.legendre.leggauss((most // votes + 1) // 2 + 1)
-    nodes, weights = (node + 1) / 2, weight / 2
+    nodes = (node + 1) / 2
     powers = [group_powers(every, group, votes, most, nodes) for group in range(every.shares.shape[1])]
     rows: list[tuple[FloatArray, ...]] = []
     for first, second in combinations_with_replacement(range(len(powers)), 2):
         ways = every.sizes[:, first] * (every.sizes[:, second] - (first == second))
         taken = Counter([first, second])
         others = reduce(multiply_series, [power[taken[group]] for group, power in enumerate(powers)])
-        series, tied = np.tensordot(others, weights, (1, 0)), np.tensordot(others, weights * 2 * (1 - nodes), (1, 0))
+        series, tied = np.tensordot(others, weight, (1, 0)), np.tensordot(others, weight * (1 - nodes), (1, 0))
         orders = [(first, second)] if first == second else [(first, second), (second, first)]
         for leader, runner_up in orders:
             leads = np.full(len(ways), leader == 0)
@@ -188,11 +187,11 @@ def group_powers(every: ShareGroups, group: int, votes: int, most: int, nodes: F
     power = np.zeros(base.shape)
     power[:, :, 0] = 1.0
     chosen = [power.copy() for _ in range(3)]
-    for exponent in range(1, int(every.sizes[:, group].max()) + 1):
+    for lower in range(int(every.sizes[:, group].max())):
         power = multiply_series(power, base)
-        for taken in range(3):
-            here = every.sizes[:, group] - taken == exponent
-            chosen[taken][here] = power[here]
+        for taken, series in enumerate(chosen):
+            here = every.sizes[:, group] - taken == lower + 1
+            series[here] = power[here]
     return chosen
 
 

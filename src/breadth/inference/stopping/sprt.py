@@ -49,15 +49,15 @@ class Sprt(StopRule):
 
     def is_decided(self, state: VoteState) -> bool:
         """Compare the ratio with both thresholds of the test."""
-        return state.total > 0 and self.has_ended(state.leader, state.runner_up)
+        return self.has_ended(state.leader, state.runner_up)
 
     def is_decided_along(self, paths: Paths) -> BoolArray:
         """Look up the pairs of counts in a table."""
-        return np.asarray(map_combinations(self.has_ended, paths.leader, paths.runner_up) & (paths.total > 0))
+        return np.asarray(map_combinations(self.has_ended, paths.leader, paths.runner_up))
 
     def has_ended(self, first: int, second: int) -> bool:
         """Return whether the test has accepted the leader, or called the two equal."""
-        ratio = self.log_ratio(first, second)
+        ratio = self.log_ratio(first, second)  # 0 without votes: between the ends, as alpha + beta is below 1
         accepted = ratio >= log((1 - self.beta) / self.alpha)
         return accepted or (self.give_up and ratio <= log(self.beta / (1 - self.alpha)))
 

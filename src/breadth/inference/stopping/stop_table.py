@@ -56,7 +56,7 @@ class VoteLattice:
             here = met[total == votes]
             weight = self.grows[here]
             chance = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-            layers.append((here, np.where(weight > 0, here[:, None] + steps, here[:, None]), chance))
+            layers.append((here, here[:, None] + steps, chance))
         return layers
 
     def index(self, leader: IntArray, runner_up: IntArray, rest: IntArray) -> IntArray:
@@ -73,7 +73,7 @@ def simulate_lattice(library: ShapeLibrary, most: int) -> VoteLattice:
     cells = (most + 1) ** 3
     visits, losses, grows = np.zeros(cells), np.zeros(cells), np.zeros((cells, 3))
     for votes, weight in simulate_votes(library, most):
-        paths = ReplayOrders(votes, np.broadcast_to(np.arange(most), (len(votes.classes), 1, most)).astype(np.int64))
+        paths = ReplayOrders(votes, np.arange(most)[np.newaxis, np.newaxis])
         counts = (paths.paths.leader, paths.paths.runner_up, paths.paths.rest)
         leader, runner_up, rest = (np.asarray(part, dtype=np.int64) for part in counts)
         here = (leader * (most + 1) + runner_up) * (most + 1) + rest
@@ -92,7 +92,7 @@ def simulate_votes(library: ShapeLibrary, most: int) -> Iterator[tuple[StoredVot
     known, total = library.questions / (library.questions + 1), sum(library.weights)
     for shape, weight in zip(library.shapes, library.weights, strict=True):
         shares = add_rare_answers(shape)
-        edges = np.cumsum(shares[shares > 0]) / shares.sum()
+        edges = np.cumsum(shares[shares > 0])
         votes = np.searchsorted(edges[:-1], rng.random((PATHS_PER_SHAPE, most)), side="right")
         yield StoredVotes.from_classes(votes), known * weight / total
     novelty = library.novelty or (1.0,) * len(CONCENTRATIONS)

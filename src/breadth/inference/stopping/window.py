@@ -39,8 +39,7 @@ class UnanimousWindow(StopRule):
     def is_decided_along(self, paths: Paths) -> BoolArray:
         """Track the length of the last run of equal votes."""
         along = np.zeros(paths.classes.shape, dtype=np.bool_)
-        last = np.full(len(along), -1, dtype=np.int32)
-        run = np.zeros(len(along), dtype=np.int32)
+        last, run = np.zeros((2, len(along)), dtype=np.int32)
         reached = np.zeros(len(along), dtype=np.bool_)
         for draw, label in paths.iterate_draws():
             voting = label >= 0
@@ -57,9 +56,9 @@ def expected_window_draws(shares: Sequence[float], size: int = 5, most: int = 40
     With Q the chance that a window agrees: sum over windows of size * i * Q (1 - Q)^(i - 1), the last one taking the
     remaining probability (the control scheme of arXiv 2401.10480, which estimates the shares from the first window).
     """
-    windows, left = divmod(most, size)
-    if size < 1 or windows < 1 or left:
+    if size < 1 or most < size or most % size:
         raise MeasureError(f"{most} samples are not whole windows of {size}.", "Give a multiple of the window's size.")
+    windows = most // size
     agree = sum(share**size for share in shares)
     early = sum(agree * (1 - agree) ** place * (place + 1) for place in range(windows - 1))
     return float(size * (early + (1 - agree) ** (windows - 1) * windows))

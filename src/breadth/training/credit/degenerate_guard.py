@@ -70,12 +70,12 @@ class DegenerateGuard(Mechanism[Rollouts, DegenerateGuardState]):
     def apply(self, batch: Rollouts, state: DegenerateGuardState, selection: Selection | None) -> Effect[Rollouts]:
         """Check every response and zero the positive advantages of the degenerate ones."""
         texts, advantages = response_texts(batch), not_none(batch.advantages)
-        reference = state.computation if state.generations >= self.settle and state.computation > 0 else None
+        reference = state.computation if state.generations >= self.settle else None
         reports = [response_degeneracy(text, reference=reference, gates=self.gates) for text in texts]
         flagged = torch.tensor([report.is_degenerate for report in reports], dtype=torch.bool, device=advantages.device)
         rising = advantages > 0
         muted = (flagged[:, None] if advantages.ndim == 2 else flagged) & rising
-        positive = rising.any(-1) if rising.ndim == 2 else rising
+        positive = rising.any(1) if rising.ndim == 2 else rising
         stats = {
             detector.replace("-", "_").replace(" ", "_"): Mean(
                 sum(detector in report.detections for report in reports), len(reports)

@@ -66,9 +66,7 @@ class FlatFilter(Mechanism[Rollouts, None]):
         if self.on == "advantage":
             advantages = not_none(batch.advantages)
             if advantages.ndim == 2:
-                advantages = (
-                    (advantages if batch.mask is None else masked_values(advantages, batch.mask)).abs().amax(-1)
-                )
+                advantages = (advantages if batch.mask is None else masked_values(advantages, batch.mask)).abs().amax(1)
             return not_none(batch.kept) & (advantages.abs() > REWARD_TOLERANCE)
         metric = (not_none(batch.correct) if self.on == "correct" else batch.rewards).double()
         known = batch.is_scored & torch.isfinite(metric)

@@ -82,7 +82,7 @@ class LengthGuard(Mechanism[Rollouts, LengthGuardState]):
         lengths, advantages = batch.lengths.to(batch.rewards), not_none(batch.advantages)
         short = (lengths < self.floor * state.start) if state.collapsed else torch.zeros_like(batch.is_scored)
         rising = advantages > 0
-        positive = rising.any(-1) if rising.ndim == 2 else rising
+        positive = rising.any(1) if rising.ndim == 2 else rising
         scored = batch.is_scored
         stats = {
             "length": Mean(masked_values(lengths, scored).sum(), scored.sum()),

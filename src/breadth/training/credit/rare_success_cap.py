@@ -47,7 +47,7 @@ class RareSuccessCap(Mechanism[Rollouts, None]):
         advantages = not_none(batch.advantages)
         rows = lone[:, None] if advantages.ndim == 2 else lone
         capped = torch.where(rows, advantages.clamp(max=self.cap), advantages)
-        acted = (capped != advantages).any(-1) if advantages.ndim == 2 else capped != advantages
+        acted = (capped != advantages).any(1) if advantages.ndim == 2 else capped != advantages
         stats = {"lone": Mean(lone.sum(), won.sum()), "capped": Mean(acted.sum(), won.sum())}
         return Effect(replace(batch, advantages=capped), stats=stats)
 

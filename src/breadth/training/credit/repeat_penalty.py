@@ -53,7 +53,7 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
         given = list(zip(batch.groups.tolist(), outcomes, strict=True))
         times = Counter(answer for answer, scored in zip(given, is_scored.tolist(), strict=True) if scored)
         others = batch.rewards.new_tensor([times[answer] - 1 if answer[1] is not None else 0 for answer in given])
-        penalty = masked_values(others / group_count(batch.groups, is_scored).clamp(min=1), is_scored)
+        penalty = masked_values(others / group_count(batch.groups, is_scored), is_scored)
         stats = {
             "penalty": Mean(penalty.sum(), is_scored.sum()),
             "repeated": Mean((penalty > 0).sum(), is_scored.sum()),

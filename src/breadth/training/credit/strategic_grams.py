@@ -42,7 +42,7 @@ def cluster_phrases(phrases: Sequence[str], min_similarity: float = 0.5) -> IntA
     common first. There is no chaining: with it, overlapping windows of one text would all end in one cluster. Every
     subset of a leader's few stems is looked up directly, so the time is linear in the phrases.
     """
-    leaders: dict[tuple[frozenset[str], int], int] = {}
+    leaders: dict[frozenset[str], dict[int, int]] = {}
     known: dict[frozenset[str], int] = {}
     labels = np.empty(len(phrases), dtype=np.int64)
     clusters = 0
@@ -53,7 +53,7 @@ def cluster_phrases(phrases: Sequence[str], min_similarity: float = 0.5) -> IntA
             known[stems] = clusters if leader is None else leader
             if leader is None:
                 for part in _subsets(stems):
-                    leaders.setdefault((part, len(stems)), clusters)
+                    leaders.setdefault(part, {}).setdefault(len(stems), clusters)
                 clusters += 1
         labels[place] = known[stems]
     return labels
@@ -82,22 +82,24 @@ def cluster_vectors(vectors: NDArray[np.floating], min_similarity: float = 0.8) 
 
 
 def _find_leader(
-    stems: frozenset[str], leaders: dict[tuple[frozenset[str], int], int], min_similarity: float
+    stems: frozenset[str], leaders: dict[frozenset[str], dict[int, int]], min_similarity: float
 ) -> int | None:
-    """Return the cluster whose leader is most similar to the stems, the earliest of equals; None if none is enough."""
-    best: tuple[float, int] | None = None
-    for part in _subsets(stems):
-        for size in range(len(part), int(len(part) / min_similarity) + 1):
-            similarity = len(part) / (len(stems) + size - len(part))
-            cluster = leaders.get((part, size))
-            if cluster is not None and similarity >= min_similarity and (best is None or (similarity, -cluster) > best):
-                best = (similarity, -cluster)
-    return None if best is None else -best[1]
+    """Return the cluster whose leader is most similar to the stems, the earliest of equals; None if none is enough.
+
+    ``leaders`` has the earliest cluster for each subset of a leader's stems and number of them.
+    """
+    similarities = (
+        (len(part) / (len(stems) + size - len(part)), -cluster)
+        for part in _subsets(stems)
+        for size, cluster in leaders.get(part, {}).items()
+    )
+    best = max(similarities, default=None)
+    return -best[1] if best is not None and best[0] >= min_similarity else None
 
 
 def _subsets(stems: frozenset[str]) -> Iterator[frozenset[str]]:
-    for size in range(1, len(stems) + 1):
-        yield from map(frozenset, combinations(sorted(stems), size))
+    for size in range(len(stems)):
+        yield from map(frozenset, combinations(sorted(stems), size + 1))
 
 
 def stem(word: str) -> str:
@@ -105,7 +107,7 @@ def stem(word: str) -> str:
     ending = next(
         (suffix for suffix in _ENDINGS if word.endswith(suffix) and len(word) - len(suffix) >= _MIN_STEM_LENGTH), ""
     )
-    stem = word.removesuffix(ending) if ending != "s" or not word.endswith("ss") else word
+    stem = word.removesuffix(ending)
     stem = stem.removesuffix("e") if len(stem) > _MIN_STEM_LENGTH else stem
     if len(stem) > _MIN_STEM_LENGTH and stem[-1] == stem[-2]:
         stem = stem[:-1]
@@ -114,7 +116,7 @@ def stem(word: str) -> str:
 
 def _normalise_rows(vectors: NDArray[np.floating]) -> FloatArray:
     given = np.asarray(vectors, dtype=np.float64)
-    lengths = np.linalg.norm(given, axis=-1, keepdims=True) if given.ndim == 2 else np.zeros(1)
+    lengths = np.linalg.norm(np.atleast_1d(given), axis=-1, keepdims=True)
     if given.ndim != 2 or not np.isfinite(given).all() or not (lengths > 0).all():
         raise MechanismError(
             f"The phrases were embedded as an array of shape {given.shape}, or with vectors that are zero or not"
@@ -178,7 +180,7 @@ class StrategicGrams:
         for run in _runs(text):
             words = tuple(_plain(word[0]) for word in run)
             for size, grams in self._grams_by_size.items():
-                starts = (start for start in range(len(words) - size + 1) if words[start : start + size] in grams)
+                starts = (start for start in range(len(words)) if words[start : start + size] in grams)
                 spans += [(run[start].start(), run[start + size - 1].end()) for start in starts]
         return sorted(spans)
 
@@ -256,7 +258,7 @@ def shared_grams(solutions: Sequence[str]) -> dict[str, list[int]]:
     texts = [[[intern(_plain(word[0])) for word in run] for run in _runs(solution)] for solution in solutions]
     shared: dict[str, list[int]] = {}
     kept: dict[str, list[int]] = {}
-    for size in range(2, SIZES[-1] + 1):
+    for size in (2, *SIZES):
         holders: dict[str, list[int]] = defaultdict(list)
         for number, runs in enumerate(texts):
             for gram in {gram for words in runs for gram in _windows(words, size, shared)}:
@@ -311,7 +313,7 @@ def _windows(words: Sequence[str], size: int, shared: Container[str]) -> Iterato
         yield from map(" ".join, pairwise(words))
         return
     before = False
-    for start in range(len(words) - size + 2):
+    for start in range(len(words)):
         now = " ".join(words[start : start + size - 1]) in shared
         if before and now:
             yield " ".join(words[start - 1 : start + size - 1])

@@ -50,7 +50,7 @@ class ForkingTokens(Mechanism[Batch, None]):
         if self.share == 1:
             return Selection({"picked": whole.mask})
         entropy = not_none(whole.entropy)
-        kept = 1 + int(self.share * max(int(whole.mask.count_nonzero()) - 1, 0))
+        kept = 1 + int(self.share * (int(whole.mask.count_nonzero()) - 1))
         return Selection({"picked": select_largest(entropy, whole.mask & (entropy > 0), kept, token_keys(whole))})
 
     def apply(self, batch: Batch, state: None, selection: Selection | None) -> Effect[Batch]:
