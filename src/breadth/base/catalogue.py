@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, overload
 
-from breadth.base.errors import CatalogueError, suggestion
+from breadth.base.errors import TRAIN_PACKAGES, CatalogueError, MissingExtraError, suggestion
 
 
 class LazyModule:
@@ -87,6 +87,8 @@ class Catalogue:
         try:
             return getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name in TRAIN_PACKAGES:
+                raise MissingExtraError(f"'{name}' of the {self.family}", "train") from error
             raise CatalogueError(
                 f"'{name}' of the {self.family} should be at {table[name]}, but it cannot be loaded: {error}.",
                 "Install what it needs, or correct its entry.",

@@ -7,7 +7,7 @@ use.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from breadth.base.errors import MissingExtraError
+from breadth.base.errors import TRAIN_PACKAGES, MissingExtraError
 from breadth.training.catalogue import MECHANISMS as MECHANISMS
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
-        if error.name == "torch":
+        if error.name in TRAIN_PACKAGES:
             raise MissingExtraError(name, "train") from error
         raise
 
