@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,7 @@ def test_the_table_of_fields_is_what_the_trainers_provide() -> None:
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
     assert hook.render_fields() in (HOW_TO / "mechanism.md").read_text(encoding="utf-8")
+    verl = Path(find_spec("breadth.adapters.verl").submodule_search_locations[0])  # type: ignore[union-attr,index]
+    code = "".join(file.read_text(encoding="utf-8") for file in verl.glob("c*.py"))
+    for condition in hook.VERL_CONDITIONS.values():
+        assert all(name in code for name in re.findall(r"`(\w+)`", condition)), condition

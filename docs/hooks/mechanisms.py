@@ -62,7 +62,6 @@ def render_fields() -> str:
     from breadth.training.records import Batch, Rollouts
 
     trl = {"loss": LOSS_FIELDS, "credit": CREDIT_FIELDS}
-    conditions = {"planning": "with `grams=`", "reference_logprobs": "with `beta`", "correct": "by a grading reward"}
     lines = ["| field | stage | TRL | verl |", "|---|---|---|---|"]
     for stage, record in (("loss", Batch), ("credit", Rollouts)):
         known = {spec.name for spec in dataclasses.fields(record)}
@@ -71,9 +70,25 @@ def render_fields() -> str:
         if strange:
             raise ValueError(f"{', '.join(strange)}: no field of {record.__name__}")
         for name in sorted(provided):
-            first = conditions.get(name, "yes") if name in trl[stage] else "no"
-            lines.append(f"| `{name}` | {stage} | {first} | {'yes' if name in PROVIDED_FIELDS[stage] else 'no'} |")
+            in_trl = TRL_CONDITIONS.get(name, "yes") if name in trl[stage] else "no"
+            in_verl = VERL_CONDITIONS.get(f"{stage}.{name}", "yes") if name in PROVIDED_FIELDS[stage] else "no"
+            lines.append(f"| `{name}` | {stage} | {in_trl} | {in_verl} |")
     return "\n".join(lines)
+
+
+TRL_CONDITIONS = {
+    "planning": "with `grams=`",
+    "reference_logprobs": "with `beta`",
+    "correct": "by a grading reward",
+}
+"""Field -> what TRL's trainer needs to provide it."""
+VERL_CONDITIONS = {
+    "loss.entropy": "with `calculate_entropy`",
+    "loss.entropy.gradient": "with `calculate_entropy`",
+    "loss.reference_logprobs": "with `use_kl_loss` or `use_kl_in_reward`",
+    "credit.correct": "by a reward that reports `acc`",
+}
+"""Stage and field -> what verl needs to provide it; `breadth.adapters.verl.conflicts` refuses a chain without."""
 
 
 def row(name: str, place: str, effects: list[dict[str, Any]]) -> str:
