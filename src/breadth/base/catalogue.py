@@ -100,6 +100,18 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
+class Paper:
+    """Where a part of a catalogue comes from; the page of papers is written from these."""
+
+    source: str
+    """Its papers, ``arXiv 2505.22617, ...``; ``ours`` where there is none."""
+    subject: str
+    """What it is called there."""
+    differs: str = ""
+    """Where we differ."""
+
+
+@dataclass(frozen=True)
 class CatalogueParts(Sequence[Any]):
     """The parts of a catalogue, in order; each is loaded when it is reached: a search that ends early loads few."""
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.brier_reward import CONFIDENCE_INSTRUCTION, BrierReward, stated_confidence
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -196,3 +196,7 @@ def test_missing_texts_and_settings_are_refused() -> None:
 @pytest.mark.parametrize("mechanism", [BrierReward(), BrierReward("code")])
 def test_the_contract(mechanism: BrierReward) -> None:
     check_mechanism(mechanism)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(BrierReward, {"form": "paper"}, accepted=[{"form": "code"}], refused=[{"form": "other"}])

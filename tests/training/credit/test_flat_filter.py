@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -152,3 +152,9 @@ def test_contract(on: Literal["correct", "reward", "advantage"]) -> None:
 def test_a_misspelt_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match="FlatFilter got on = 'accuracy'"):
         FlatFilter(on="accuracy")  # type: ignore[arg-type]  # what a user may write
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        FlatFilter, {"on": "correct"}, accepted=[{"on": "reward"}, {"on": "advantage"}], refused=[{"on": "other"}]
+    )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.mechanism import Regime
 from breadth.training.records import Rollouts, not_none
@@ -160,3 +160,12 @@ def test_how_far_equal_rewards_may_differ_grows_with_their_size() -> None:
     # At 0 it is 1e-7: squares of 1.125e-14 and 4.5e-14 against 2e-14.
     assert advantages(GroupAdvantage(scale="none"), [0.0, 1.5e-7]) == [0.0, 0.0]
     assert advantages(GroupAdvantage(scale="none"), [0.0, 3e-7])[1] > 0
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        GroupAdvantage,
+        {"scale": "sample", "epsilon": 1e-06},
+        accepted=[{"epsilon": 0.0}],
+        refused=[{"epsilon": -1e-09}, {"scale": "mean"}],
+    )

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut
@@ -93,3 +93,7 @@ def test_stats_count_scored_rollouts() -> None:
     stats = LeaveOneOut().apply(rollouts.clean(), None, None).stats
     assert (stats["flat"].total, stats["flat"].count) == (2, 4)
     assert (stats["size"].total, stats["size"].count) == (2.0, 4)  # 1, 1, 0, 0
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(LeaveOneOut, {})

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut
@@ -240,3 +240,12 @@ def test_exactly_as_many_rollouts_as_a_form_needs() -> None:
     for mechanism, size in ((PassAtK(k=3), 4), (PassAtK(k=3, form="unbiased"), 3)):
         assert mechanism.no_effect(Regime(group_size=size)) is None
         assert mechanism.no_effect(Regime(group_size=size - 1)) is not None
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        PassAtK,
+        {"k": 4, "form": "normalised", "epsilon": 1e-06, "baseline": True},
+        accepted=[{"k": 1}, {"epsilon": 1e-12}],
+        refused=[{"k": 0}, {"epsilon": 0.0}, {"form": "other"}],
+    )

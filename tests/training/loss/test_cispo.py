@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.loss.cispo import Cispo
 from breadth.training.mechanism import Regime
 from breadth.training.records import Batch, not_none
@@ -103,3 +103,12 @@ def test_inert_on_policy() -> None:
 def test_a_misspelt_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match="Cispo got bounds = 'trl'"):
         Cispo(bounds="trl")  # type: ignore[arg-type]  # what a user may write
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        Cispo,
+        {"bounds": "around-one", "low": 1.0, "high": 0.28, "cap": 5.0},
+        accepted=[{"low": 0.0}, {"high": 0.0}, {"cap": 1.0}, {"bounds": "cap"}],
+        refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"cap": 0.9}, {"bounds": "other"}],
+    )

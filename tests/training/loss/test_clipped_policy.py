@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.mechanism import Regime
@@ -152,3 +152,12 @@ def test_stats_are_shares_of_the_counted_tokens() -> None:
     stats = ClippedPolicy().apply(batch.clean(), None, None).stats
     assert (stats["clipped_low"].total, stats["clipped_low"].count) == (2, 4)
     assert (stats["clipped_high"].total, stats["clipped_high"].count) == (1, 4)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        ClippedPolicy,
+        {"low": 0.2, "high": 0.2, "dual": None},
+        accepted=[{"low": 0.0}, {"low": 1.0}, {"high": 0.0}, {"high": math.inf}, {"dual": 1.01}],
+        refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"dual": 1.0}],
+    )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.gradient_preserving import GradientPreserving
 from breadth.training.mechanism import Mechanism, Regime
@@ -155,3 +155,12 @@ def test_only_counted_tokens_are_in_the_stats() -> None:
     stats = GPPO.apply(batch.clean(), None, None).stats
     assert (stats["bounded_low"].total, stats["bounded_low"].count) == (1, 3)
     assert (stats["bounded_high"].total, stats["bounded_high"].count) == (1, 3)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        GradientPreserving,
+        {"low": 0.2, "high": 0.28, "below": 1.0, "above": 1.0, "dual": None},
+        accepted=[{"low": 0.0}, {"low": 1.0}, {"high": 0.0}, {"below": 0.0}, {"above": 0.0}, {"dual": 1.01}],
+        refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"below": -0.1}, {"above": -0.1}, {"dual": 1.0}],
+    )

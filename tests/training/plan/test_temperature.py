@@ -7,7 +7,7 @@ import math
 import pytest
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
@@ -63,5 +63,13 @@ def test_bad_settings_are_refused(bad: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("shape", ["linear", "cosine"])
 def test_the_contract(shape: str) -> None:
-    neutral = Temperature(1.0, 1.0, 3, shape)  # type: ignore[arg-type]  # a parametrized literal
-    check_mechanism(Temperature(1.0, 1.4, 5, shape), neutral=neutral)  # type: ignore[arg-type]  # a parametrized literal
+    check_mechanism(Temperature(1.0, 1.4, 5, shape))  # type: ignore[arg-type]  # a parametrized literal
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        Temperature,
+        {"shape": "linear"},
+        accepted=[{"shape": "cosine"}, {"over": 1}],
+        refused=[{"over": 0}, {"shape": "other"}],
+    )

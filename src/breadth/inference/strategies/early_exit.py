@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.halting import ClosedBrace, Phrase
 from breadth.inference.records import Ask, Candidate, Request, Run, Task
@@ -132,6 +133,13 @@ class EarlyExit(Strategy):
     and the answer notes it. Harm: an over-confident model exits too early. A model that never writes the words is left
     alone.
     """
+
+    paper = Paper(
+        "arXiv 2504.15895",
+        "DEER",
+        "trials are greedy as in the paper, not at temperature 1 as in its code; their tokens are charged",
+    )
+    example: ClassVar[Mapping[str, Any]] = {"trials": 2}
 
     threshold: float = 0.95
     """Confidence of a trial above which to answer; 1 never does."""
