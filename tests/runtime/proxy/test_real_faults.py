@@ -156,9 +156,8 @@ def test_every_strategy_is_answered_or_refused_for_what_it_needs(serving: Any, n
         async with serving(mixed, client_policies=True) as served:
             got = await served.ask(breadth={"policy": name, "budget": {"calls": 48, "seconds": 20}})
             kind = STRATEGIES.load(name)
-            if any(
-                field.default is field.default_factory is MISSING for field in fields(kind)
-            ):  # such as the stages of a cascade
+            needed = [field for field in fields(kind) if field.default is field.default_factory is MISSING]
+            if needed:  # such as the stages of a cascade
                 assert (got.status, "is missing" in got.error["message"]) == (400, True)
                 return
             missing = kind().needs - served.proxy.sampler.offers
