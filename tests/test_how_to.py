@@ -6,10 +6,15 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from breadth.runs.reader import Run
+from breadth.runs.writer import RunWriter
+from breadth.testing.fake_server import spawn_server
 
 HOW_TO = Path(__file__).parent.parent / "docs" / "how-to"
 
@@ -20,7 +25,7 @@ def example(tmp_path: Path) -> Iterator[Any]:
     names: list[str] = []
 
     def load(page: str) -> Any:
-        blocks = re.findall(r"^```python\n(.*?)^```", (HOW_TO / page).read_text(encoding="utf-8"), re.S | re.M)
+        blocks = blocks_of(f"how-to/{page}")
         name = f"how_to_{Path(page).stem}"
         file = tmp_path / f"{name}.py"
         file.write_text("\n\n".join(blocks), encoding="utf-8")
@@ -67,3 +72,49 @@ def test_the_table_of_fields_is_what_the_trainers_provide() -> None:
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
     assert hook.render_fields() in (HOW_TO / "mechanism.md").read_text(encoding="utf-8")
+    verl = Path(find_spec("breadth.adapters.verl").submodule_search_locations[0])  # type: ignore[union-attr,index]
+    code = "".join(file.read_text(encoding="utf-8") for file in verl.glob("c*.py"))
+    for condition in hook.VERL_CONDITIONS.values():
+        assert all(name in code for name in re.findall(r"`(\w+)`", condition)), condition
+
+
+def blocks_of(page: str) -> list[str]:
+    """Return the Python blocks of a page of the documentation."""
+    return re.findall(r"^```python\n(.*?)^```", (HOW_TO.parent / page).read_text(encoding="utf-8"), re.S | re.M)
+
+
+def test_what_the_page_on_writing_runs_shows_is_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = blocks_of("how-to/write.md")
+    columns = {"ids": ["a"], "texts": ["\\boxed{1}"], "answers": ["1"], "rewards": [1.0], "grades": [True]}
+    names: dict[str, Any] = {"rank": 0, "entropy": 0.5, "reward": 1.0, **columns}
+    exec(second, names)  # noqa: S102 - our own page
+    exec(first.replace("1001", "4"), names)  # noqa: S102 - our own page
+    run = Run.open("runs/my-run")
+    assert run.series("entropy").steps.tolist() == [1, 2, 3]
+    assert run.header.entropies["entropy"].estimator == "exact"
+
+
+def test_the_tutorial_and_the_page_on_run_folders_query_as_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("runs/first", "my-run"):
+        writer = RunWriter(Path(place))
+        writer.metrics(1, {"entropy": 0.5})
+        writer.rollouts({"problem": ["a", "a"], "answer": ["1", "2"], "reward": [0.0, 1.0]}, 1)
+    for block in (*blocks_of("tutorial.md"), *blocks_of("run-folder.md")):
+        exec(block, {})  # noqa: S102 - our own page
+
+
+def test_the_page_on_policies_solves_from_python(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = blocks_of("how-to/solve.md")
+    with spawn_server("--tokens", "3") as url:
+        exec(block.replace("http://localhost:8000", url), {})  # noqa: S102 - our own page
+    assert capsys.readouterr().out.split()[-1].isdigit()
+
+
+def test_the_page_on_training_builds_a_chain(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="the extra 'train' is not installed")
+    exec(blocks_of("how-to/train.md")[1], {})  # noqa: S102 - our own page
+    assert 'kind = "fork-thermostat"' in capsys.readouterr().out

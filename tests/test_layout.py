@@ -17,7 +17,8 @@ from types import ModuleType
 import pytest
 
 from breadth.doctor.finding import FINDINGS
-from breadth.inference.catalogue import STRATEGIES
+from breadth.inference.catalogue import ALLOCATORS, STOP_RULES, STRATEGIES
+from breadth.inference.policy import Policy
 from breadth.runs.importer import IMPORTERS
 from breadth.training.catalogue import MECHANISMS
 
@@ -174,6 +175,7 @@ def test_every_strategy_is_held_to_the_contract(place: str) -> None:
 
 
 def test_an_effect_counts_as_measured_only_if_its_runs_show_it() -> None:
+    pytest.importorskip("torch", reason="the extra 'train' is not installed")
     results = json.loads((ROOT / "docs" / "data" / "effects.json").read_text(encoding="utf-8"))
     page = hook("mechanisms").page()
     for effect in results["effects"]:
@@ -190,6 +192,28 @@ def test_an_effect_counts_as_measured_only_if_its_runs_show_it() -> None:
     measured = sum(effect["measured"] for effect in results["effects"])
     assert page.count("**effect measured**") == measured > 0
     assert all(f"[`{name}`](reference/" in page for name in MECHANISMS.entries)
+
+
+def test_the_pages_of_parts_are_made_from_their_classes() -> None:
+    pytest.importorskip("torch", reason="the extra 'train' is not installed")
+    from breadth.training.recipes import RECIPES
+
+    strategies, papers = hook("strategies"), "\n".join(hook("papers").rows())
+    page = strategies.page()
+    for catalogue in (STRATEGIES, STOP_RULES, ALLOCATORS):
+        assert all(f"[`{name}`](reference/" in page for name in catalogue.entries)
+    for name, kind in STRATEGIES:
+        if strategies.in_words(kind.example):
+            text = strategies.policy_text(name, kind.example)
+            assert f"`{text}`" in page
+            assert Policy.parse(text).strategy == kind.make_example()
+    for catalogue in (MECHANISMS, STRATEGIES, STOP_RULES, ALLOCATORS):
+        for _, kind in catalogue:
+            assert kind.paper is None or kind.paper.source in papers
+    marked = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert marked.count(hook("papers").MARK) == 1
+    mechanisms = hook("mechanisms").page()
+    assert all(f"`{recipe}`" in mechanisms and f"`{recipe}`" in papers for recipe in RECIPES)
 
 
 def test_the_project_names_no_machine() -> None:

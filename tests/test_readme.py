@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
+
 import breadth
 from breadth.lab.demo.plan import ANCHOR
 from breadth.measure.intervals import Interval
@@ -72,3 +74,22 @@ def test_no_other_figure_is_in_the_readme() -> None:
     named = {"3.11", "2.0", "100", "95", "30", f"{ANCHOR:g}"}  # Python, the licence, and what the tests above hold
     rest = numbers_in(re.sub(r"https?://\S+|localhost:\d+|pip install [^\n]+", "", text.replace(rows, "")))
     assert rest - named - numbers_in(rows) == set(), "a figure belongs in docs/results, or in a test here"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_every_link_of_the_pages_outside_the_documentation_leads_somewhere(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    for address in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" not in address:
+            target, _, anchor = address.partition("#")
+            assert (ROOT / target).is_file(), address
+            headings = re.findall(r"^#+ (.+)$", (ROOT / target).read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert not anchor or anchor in anchors, address
+
+
+def test_the_documentation_is_built_so_that_a_broken_link_fails() -> None:
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (build,) = re.findall(r"mkdocs build.*", make)
+    assert build.split() == ["mkdocs", "build", "--strict"], "with --quiet mkdocs counts no warnings, so strict is off"
+    assert "anchors: warn" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

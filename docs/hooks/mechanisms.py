@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
+import inspect
 import json
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from breadth.training.catalogue import MECHANISMS
 
 ROOT = Path(__file__).parents[2]
 EFFECTS = ROOT / "docs" / "data" / "effects.json"
-PAPER = re.compile(r"\b\d{4}\.\d{5}\b")
+ARXIV = re.compile(r"\b\d{4}\.\d{5}\b")
 STAGES = {
     "credit": "Credit: rewards to advantages, once per generation",
     "loss": "Loss: token weights, one surrogate, extra terms, per micro-batch",
@@ -29,7 +29,8 @@ defaults and when it does harm.
 **Effect measured**: real GRPO runs of TRL on the tiny reasoner of `tools/measure_effects.py`, three seeds with and
 without the mechanism, moved the number it is documented to move, and the 95 % interval excludes zero. This says
 nothing about the size of the effect on your model. **Numbers checked**: the formula is held to numbers worked out by
-hand and to the contract of mechanisms; no effect was measured, or none was shown.
+hand and to the contract of mechanisms; no effect was measured, or none was shown. **Off with** are the settings that
+switch it off, **recipes** the named chains around it (`objective="dapo"`).
 
 Numbers are means over the last 32 of 160 optimizer steps, without and with the mechanism; the brackets hold the
 interval of the difference. `distinct` counts different answers per held-out problem in 8 samples. Settings and every
@@ -49,7 +50,8 @@ def page() -> str:
     effects = json.loads(EFFECTS.read_text(encoding="utf-8"))["effects"] if EFFECTS.exists() else []
     parts = [INTRODUCTION]
     for stage, heading in STAGES.items():
-        parts += [f"## {heading}", "", "| name | what it does | papers cited | status |", "|---|---|---|---|"]
+        columns = "| name | what it does | source | off with | recipes | status |"
+        parts += [f"## {heading}", "", columns, "|---" * 6 + "|"]
         parts += [row(name, place, effects) for name, place in MECHANISMS.entries.items() if f".{stage}." in place]
         parts.append("")
     return "\n".join(parts)
@@ -62,7 +64,6 @@ def render_fields() -> str:
     from breadth.training.records import Batch, Rollouts
 
     trl = {"loss": LOSS_FIELDS, "credit": CREDIT_FIELDS}
-    conditions = {"planning": "with `grams=`", "reference_logprobs": "with `beta`", "correct": "by a grading reward"}
     lines = ["| field | stage | TRL | verl |", "|---|---|---|---|"]
     for stage, record in (("loss", Batch), ("credit", Rollouts)):
         known = {spec.name for spec in dataclasses.fields(record)}
@@ -71,22 +72,46 @@ def render_fields() -> str:
         if strange:
             raise ValueError(f"{', '.join(strange)}: no field of {record.__name__}")
         for name in sorted(provided):
-            first = conditions.get(name, "yes") if name in trl[stage] else "no"
-            lines.append(f"| `{name}` | {stage} | {first} | {'yes' if name in PROVIDED_FIELDS[stage] else 'no'} |")
+            in_trl = TRL_CONDITIONS.get(name, "yes") if name in trl[stage] else "no"
+            in_verl = VERL_CONDITIONS.get(f"{stage}.{name}", "yes") if name in PROVIDED_FIELDS[stage] else "no"
+            lines.append(f"| `{name}` | {stage} | {in_trl} | {in_verl} |")
     return "\n".join(lines)
+
+
+TRL_CONDITIONS = {
+    "planning": "with `grams=`",
+    "reference_logprobs": "with `beta`",
+    "correct": "by a grading reward",
+}
+"""Field -> what TRL's trainer needs to provide it."""
+VERL_CONDITIONS = {
+    "loss.entropy": "with `calculate_entropy`",
+    "loss.entropy.gradient": "with `calculate_entropy`",
+    "loss.reference_logprobs": "with `use_kl_loss` or `use_kl_in_reward`",
+    "credit.correct": "by a reward that reports `acc`",
+}
+"""Stage and field -> what verl needs to provide it; `breadth.adapters.verl.conflicts` refuses a chain without."""
 
 
 def row(name: str, place: str, effects: list[dict[str, Any]]) -> str:
     """Write one mechanism's row."""
-    module, _, attribute = place.partition(":")
-    tree = ast.parse((ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text(encoding="utf-8"))
-    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == attribute)
-    text = ast.get_docstring(found) or ""
-    papers = ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in dict.fromkeys(PAPER.findall(text)))
-    papers = ", ".join(filter(None, ["ours" if "Ours." in (ast.get_docstring(tree) or "") else "", papers])) or "none"
+    kind = MECHANISMS.load(name)
+    source = ARXIV.sub(r"[\g<0>](https://arxiv.org/abs/\g<0>)", kind.paper.source if kind.paper else "")
+    off = ", ".join(f"`{field}={describe_setting(value)}`" for field, value in (kind.neutral or {}).items())
+    recipes = ", ".join(f"`{recipe}`" for recipe in kind.recipes)
     tried = [effect for effect in effects if effect["mechanism"].partition(" ")[0] == name]
     status = "<br>".join(describe(effect) for effect in tried) or "numbers checked, effect not measured"
-    return f"| [`{name}`](reference/{module}.md) | {text.splitlines()[0]} | {papers} | {status} |"
+    link = f"[`{name}`](reference/{place.partition(':')[0]}.md)"
+    return f"| {link} | {inspect.getdoc(kind).splitlines()[0]} | {source} | {off} | {recipes} | {status} |"
+
+
+def describe_setting(value: Any) -> str:
+    """Return a setting as one would write it in Python; of nested settings those that differ from their defaults."""
+    if not dataclasses.is_dataclass(value):
+        return repr(value)
+    changed = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    changed = {name: part for name, part in changed.items() if part != getattr(type(value)(), name)}
+    return f"{type(value).__name__}({', '.join(f'{name}={part!r}' for name, part in changed.items())})"
 
 
 def describe(effect: dict[str, Any]) -> str:

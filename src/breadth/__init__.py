@@ -6,7 +6,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from breadth.base.errors import MissingExtraError
+from breadth.base.errors import TRAIN_PACKAGES, MissingExtraError
 
 if TYPE_CHECKING:
     from breadth.adapters.trl.trainer import BreadthGRPOTrainer as BreadthGRPOTrainer
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> Any:
         try:
             return getattr(import_module(_PLACES[name]), name)
         except ModuleNotFoundError as error:
-            if error.name in ("torch", "transformers", "trl"):
+            if error.name in TRAIN_PACKAGES:
                 raise MissingExtraError(name, "train") from error
             raise
     raise AttributeError(f"module 'breadth' has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,13 @@ def test_a_read_only_disk_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_to_do_depends_on_why(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="Make its folder first"), atomic_file(tmp_path / "no" / "a.txt") as temporary:
         temporary.write_text("x")
+
+
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_text)
+        write_text_file(tmp_path / "pipe", "a page")
+        assert read.result() == "a page"
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

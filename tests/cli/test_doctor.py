@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from breadth.base.errors import SettingsError
 from breadth.cli.doctor import watch_verdicts
 from breadth.cli.main import app
 from breadth.runs.schema import EntropyKind, Header
@@ -141,3 +142,10 @@ def test_a_reader_who_follows_it_opens_few_files(log: Path) -> None:
     done = subprocess.run([sys.executable, tool, "doctor", str(log)], capture_output=True, text=True, check=True)
     assert "entropy-collapse" in done.stdout
     assert int(done.stderr.splitlines()[-1].split()[0]) <= 65
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "memory://bucket/run"])
+def test_an_address_is_not_followed(address: str) -> None:
+    done = CliRunner().invoke(app, ["doctor", "--follow", address])
+    assert isinstance(done.exception, SettingsError)
+    assert "--follow watches files of this machine" in str(done.exception)

@@ -85,3 +85,14 @@ def test_the_list_of_verbs_loads_none_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "doctor" in done.stdout
     assert done.stdout.splitlines()[-1] == "['breadth.cli.main']"
+
+
+@pytest.mark.parametrize("verb", [("lab", "gate"), ("lab", "run"), ("lab", "run", "known-truth")])
+def test_a_verb_that_needs_the_extra_says_so_without_it(verb: tuple[str, ...], tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.modules['torch'] = None; sys.argv[1:] = {verb!r}; from breadth.cli.main import run; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("breadth: ")
+    assert 'pip install "breadth[train]"' in done.stderr

@@ -222,6 +222,11 @@ def test_replies_without_a_readable_answer_are_said_so_with_what_to_do(capsys: p
     assert "--answer-format number" in heard.err
     assert solve_with(Reply.from_text("one two three four five six"), "--max-tokens", "3") == EXIT_UNREAD
     assert "Raise --max-tokens" in capsys.readouterr().err
+    for empty in (Reply(), Reply.from_text("", reasoning="I would have to think about it")):
+        assert solve_with(empty) == EXIT_UNREAD
+        assert "2 of them without any text.\n  -> Look at the server's log" in capsys.readouterr().err
+    assert solve_with(Reply.from_text("I would have to think about it"), "--policy", "single") == EXIT_UNREAD
+    assert "could be read in the reply." in capsys.readouterr().err
     assert solve_with(Reply.from_text("I would have to think about it"), "--answer-format", "whole") == 0
 
 

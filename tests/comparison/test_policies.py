@@ -59,3 +59,5 @@ def test_addresses(tmp_path: Path) -> None:
     assert parse_address(f"{tmp_path}/a@3") == (tmp_path / "a@3", ())
     assert parse_address("runs/a") == (Path("runs/a"), ())
     assert parse_address("a@b") == (Path("a@b"), ())
+    place, steps = parse_address("memory://bucket/run@3")
+    assert (str(place), steps) == ("memory://bucket/run", (3,))

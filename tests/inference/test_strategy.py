@@ -52,9 +52,9 @@ def test_without_a_call_it_is_no_strategy() -> None:
         Strategy()  # type: ignore[abstract]  # wrong on purpose
 
 
-@pytest.mark.parametrize("name", [name for name in STRATEGIES.names() if name != "cascade"])
+@pytest.mark.parametrize("name", STRATEGIES.names())
 def test_by_name(name: str) -> None:
-    strategy = STRATEGIES.load(name)()
+    strategy = STRATEGIES.load(name).make_example()
     assert isinstance(strategy, Strategy)
     assert to_table(strategy)["kind"] == name
     assert loads(Strategy, dumps(strategy)) == strategy  # type: ignore[type-abstract]  # the table names the class
@@ -87,7 +87,8 @@ TEXTS = (
 )
 FINISHES: tuple[Finish, ...] = ("stop", "stop", "stop", "length", "tool_calls", "content_filter")
 TRIED: tuple[Strategy, ...] = (
-    *(STRATEGIES.load(name)() for name in STRATEGIES.names() if name != "cascade"),
+    *(kind.make_example() for _, kind in STRATEGIES),
+    *(kind() for name, kind in STRATEGIES if name != "cascade"),
     Cascade((CascadeStage(Panel(EarlyExit(), 2)), CascadeStage(BudgetForcing()), CascadeStage(Vote(3)))),
     ConfidenceVote(6, trust=True),
     OnlineConfidenceVote(3, 9, trust=True, gauge=Gauge(window=4)),

@@ -164,6 +164,15 @@ def test_an_import_never_overwrites(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_target_that_cannot_be_made_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.5}\n', encoding="utf-8")
+    with pytest.raises(WriteError) as refused:
+        import_files([log], tmp_path / "file" / "run")
+    assert refused.value.problem.startswith(f"{tmp_path / 'file' / 'run'}: could not be written: ")
+
+
 def test_a_full_disk_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -157,6 +157,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             action()
 
 
+@pytest.mark.skipif(not Path("/proc/version").exists(), reason="this system makes up no files")
+def test_a_file_that_the_system_makes_up_is_not_read() -> None:
+    assert read_head(Path("/proc/version")) == b""  # reading its neighbour /proc/kmsg never ends
+
+
 @given(st.binary(max_size=80))
 def test_no_bytes_make_the_lenient_reader_raise(text: bytes) -> None:
     try_parse_json(text)

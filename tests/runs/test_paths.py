@@ -12,8 +12,16 @@ import pytest
 from breadth.base.errors import BrokenFileError, MissingExtraError, NotARunError, SettingsError, UnknownFormatError
 from breadth.doctor.overview import overview
 from breadth.runs import paths
-from breadth.runs.importing import list_files
-from breadth.runs.paths import display_name, is_remote, locate, raise_if_named, source_name, walk_folder
+from breadth.runs.importing import import_files, list_files
+from breadth.runs.paths import (
+    display_name,
+    is_remote,
+    locate,
+    raise_if_named,
+    refuse_address,
+    source_name,
+    walk_folder,
+)
 from breadth.runs.reader import Run
 from breadth.runs.writer import RunWriter
 
@@ -64,6 +72,33 @@ def test_what_a_store_raises_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "isfile", refuse)
     with pytest.raises(NotARunError, match=r"RuntimeError: no credentials[\s\S]*credentials"):
         Run.open("memory://bucket/run")
+
+
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1:9/run", "zip://run::missing.zip"])
+def test_a_store_that_cannot_be_opened_is_reported(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotARunError, match=r"cannot be read: \w+Error[\s\S]*Check the address"):
+        locate(address)
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/run", Path("s3://bucket/run"), Path("az:/bucket")])
+def test_an_address_is_no_folder_to_write_to(
+    place: Path | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = Path(__file__)
+    for job in (
+        lambda: RunWriter(place),  # type: ignore[arg-type]  # users give texts too
+        lambda: import_files([log], Path(place)),
+        lambda: import_files([Path(place)], log),
+    ):
+        with pytest.raises(SettingsError, match=r"(s3|az)://bucket\S* is an address; [\s\S]*Name a local path"):
+            job()
+    assert list(tmp_path.iterdir()) == []
+    refuse_address("C:/runs", "drives have one letter")
+    refuse_address(tmp_path / "a:b", "no slash follows")
 
 
 def test_a_whole_disk_is_refused_before_anything_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from breadth.base.errors import BrokenFileError, NotARunError
+from breadth.base.errors import BrokenFileError, NotARunError, SettingsError
 from breadth.runs import reader
 from breadth.runs.reader import MIN_RUN_ROWS, Run, collect_series, is_narrow, split_concatenated_runs
 from breadth.runs.schema import Header, MetricPoint
@@ -194,6 +194,9 @@ def test_a_query_that_cannot_be_answered_says_what_there_is(tmp_path: Path) -> N
     assert "pg_" not in str(raised.value)
     with pytest.raises(BrokenFileError, match="Correct the query"):
         run.query("SELECT nonsense FROM metrics")
+    for nothing in ("", " ", "-- SELECT 1"):
+        with pytest.raises(SettingsError, match="The query is empty"):
+            run.query(nothing)
 
 
 def test_text_is_not_read_unless_asked_for(folder: Path) -> None:

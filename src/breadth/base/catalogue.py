@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, overload
 
-from breadth.base.errors import CatalogueError, suggestion
+from breadth.base.errors import TRAIN_PACKAGES, CatalogueError, MissingExtraError, suggestion
 
 
 class LazyModule:
@@ -87,6 +87,8 @@ class Catalogue:
         try:
             return getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name in TRAIN_PACKAGES:
+                raise MissingExtraError(f"'{name}' of the {self.family}", "train") from error
             raise CatalogueError(
                 f"'{name}' of the {self.family} should be at {table[name]}, but it cannot be loaded: {error}.",
                 "Install what it needs, or correct its entry.",
@@ -95,6 +97,18 @@ class Catalogue:
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         for name in self.table():
             yield name, self.load(name)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a part of a catalogue comes from; the page of papers is written from these."""
+
+    source: str
+    """Its papers, ``arXiv 2505.22617, ...``; ``ours`` where there is none."""
+    subject: str
+    """What it is called there."""
+    differs: str = ""
+    """Where we differ."""
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,10 @@ class MissingExtraError(BreadthError, ImportError):
         """The extra that brings what is missing."""
 
 
+TRAIN_PACKAGES = frozenset({"torch", "transformers", "trl"})
+"""Packages of the extra ``train``, which the core does without."""
+
+
 class FileError(BreadthError):
     """Something about a file or folder; carries its path."""
 

@@ -123,9 +123,15 @@ def process_exists(number: int) -> bool:
 
 
 def write_text_file(target: Path, text: str) -> None:
-    """Write a file a user asked for, whole or not at all; its folder is made where it is missing."""
+    """Write a file a user asked for, whole or not at all; its folder is made where it is missing.
+
+    A pipe or a device, such as /dev/stdout, is written into: a file must not take its place.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_text(text, encoding="utf-8", errors="replace")
+            return
     except OSError as error:
         raise write_error(target, error) from error
     with atomic_file(target) as temporary:

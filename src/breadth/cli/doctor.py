@@ -21,6 +21,7 @@ from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.finding import FINDING_SEVERITIES, explain_finding, list_findings
 from breadth.doctor.page import to_json
 from breadth.report.plaintext import one_line
+from breadth.runs.paths import refuse_address
 
 EXIT_FOUND = 1
 """Exit status with --fail-on when something as bad was found."""
@@ -69,6 +70,8 @@ def doctor(
         )
     threshold = severities_from(fail_on)
     if follow:
+        for path in paths:
+            refuse_address(path, "--follow watches files of this machine")
         follow_runs([Path(path) for path in paths], columns, FOLLOW_INTERVAL)
         return
     with TemporaryDirectory(prefix="breadth-") as folder:

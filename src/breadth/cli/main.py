@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from breadth import __version__
-from breadth.base.errors import BreadthError
+from breadth.base.errors import TRAIN_PACKAGES, BreadthError, MissingExtraError
 from breadth.report.plaintext import strip_escapes
 
 BAD_INPUT = 2
@@ -118,6 +118,10 @@ def run() -> None:
         except SystemExit:
             sys.stdout.flush()  # here an error can still be reported; at exit Python only mentions that it ignores one
             raise
+        except ModuleNotFoundError as error:
+            if error.name not in TRAIN_PACKAGES:
+                raise
+            raise MissingExtraError(f"breadth {' '.join(sys.argv[1:3])}", "train") from error
     except BreadthError as error:
         flush_or_discard_output()
         typer.echo(f"breadth: {strip_escapes(str(error))}", err=True)

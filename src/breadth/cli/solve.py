@@ -225,11 +225,17 @@ def error_of(solved: SolveResult) -> BreadthError:
 
 def unread_hint(done: Sequence[SolveResult]) -> str:
     """Return the problem and what to do about it when no answer could be read in any reply."""
-    finishes = [candidate.finish for solved in done for candidate in solved.answer.candidates]
-    cut = finishes.count("length")
-    problem = f"No answer could be read in any of {len(finishes)} replies"
-    if 2 * cut > len(finishes):
-        return f"{problem}; {cut} of them were cut at their cap.\n  -> Raise --max-tokens."
+    replies = [candidate for solved in done for candidate in solved.answer.candidates]
+    cut = sum(reply.finish == "length" for reply in replies)
+    empty = sum(not reply.text.strip() for reply in replies)
+    problem = f"No answer could be read in {'the reply' if len(replies) == 1 else f'any of {len(replies)} replies'}"
+    if 2 * cut > len(replies):
+        return f"{problem}; {cut} of them cut at the cap.\n  -> Raise --max-tokens."
+    if 2 * empty > len(replies):
+        return (
+            f"{problem}; {empty} of them without any text.\n  -> Look at the server's log and its chat template; a"
+            " model that thinks may need a higher --max-tokens."
+        )
     return (
         f"{problem}.\n  -> Ask for a form that can be read: --system 'Write the final answer as \\boxed{{...}}.' Or"
         " take the last number (--answer-format number) or the whole reply (--answer-format whole) as the answer."

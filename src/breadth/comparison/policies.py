@@ -13,6 +13,7 @@ from breadth.base.errors import BrokenFileError, MeasureError
 from breadth.measure.answers import answer_classes
 from breadth.measure.validate import BoolArray, IntArray
 from breadth.runs.outcomes import read_samples, rollout_steps
+from breadth.runs.paths import locate
 from breadth.runs.reader import Run
 
 MAX_CHECKPOINTS = 8
@@ -116,7 +117,7 @@ def keep_common_problems(policies: Sequence[ComparedPolicy]) -> tuple[list[Compa
 
 def parse_address(text: str) -> tuple[Path, tuple[int, ...]]:
     """Read ``RUN`` or ``RUN@STEP``; a folder whose name has an @ is a folder."""
-    if Path(text).exists() or "@" not in text:
-        return Path(text), ()
     place, _, step = text.rpartition("@")
-    return (Path(place), (int(step),)) if step.isdigit() else (Path(text), ())
+    if not step.isdigit() or Path(text).exists():
+        return locate(text), ()
+    return locate(place), (int(step),)

@@ -46,7 +46,7 @@ def overview(run: Run) -> Page:
     sources = ", ".join(file.rpartition("/")[2] for file in run.header.files[:3])
     more = f" and {len(run.header.files) - 3} more" if len(run.header.files) > 3 else ""
     provenance = [
-        Fact("run folder", run.folder.name),
+        Fact("run", run.name),
         Fact("created", run.header.created),
         Fact("from", f"{sources}{more}" or "a live run"),
     ]

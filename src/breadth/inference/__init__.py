@@ -16,20 +16,14 @@ if TYPE_CHECKING:
     from breadth.inference.allocation.allocator import Allocator as Allocator
     from breadth.inference.allocation.allocator import Grant as Grant
     from breadth.inference.allocation.allocator import Progress as Progress
-    from breadth.inference.allocation.elimination import Elimination as Elimination
-    from breadth.inference.allocation.greedy import GreedyMarginal as GreedyMarginal
-    from breadth.inference.allocation.round_robin import RoundRobin as RoundRobin
     from breadth.inference.budget import Budget as Budget
     from breadth.inference.budget import Prices as Prices
     from breadth.inference.budget import Spend as Spend
+    from breadth.inference.catalogue import *  # noqa: F403 - every part of the catalogues
     from breadth.inference.confidence import ConfidenceGate as ConfidenceGate
     from breadth.inference.confidence import Gauge as Gauge
     from breadth.inference.confidence import fit_gate as fit_gate
-    from breadth.inference.halting import ClosedBrace as ClosedBrace
     from breadth.inference.halting import Halt as Halt
-    from breadth.inference.halting import Loop as Loop
-    from breadth.inference.halting import LowConfidence as LowConfidence
-    from breadth.inference.halting import Phrase as Phrase
     from breadth.inference.policy import Policy as Policy
     from breadth.inference.records import Answer as Answer
     from breadth.inference.records import Ask as Ask
@@ -41,37 +35,13 @@ if TYPE_CHECKING:
     from breadth.inference.records import Run as Run
     from breadth.inference.records import Sampling as Sampling
     from breadth.inference.records import Task as Task
-    from breadth.inference.stopping.beta_lead import BetaLead as BetaLead
-    from breadth.inference.stopping.certificate import Certificate as Certificate
-    from breadth.inference.stopping.dirichlet import Dirichlet as Dirichlet
-    from breadth.inference.stopping.lead import Lead as Lead
-    from breadth.inference.stopping.never import Never as Never
-    from breadth.inference.stopping.risk import Risk as Risk
     from breadth.inference.stopping.rule import StopRule as StopRule
     from breadth.inference.stopping.shape_library import ShapeLibrary as ShapeLibrary
-    from breadth.inference.stopping.shapes import Shapes as Shapes
-    from breadth.inference.stopping.sprt import Sprt as Sprt
-    from breadth.inference.stopping.window import UnanimousWindow as UnanimousWindow
     from breadth.inference.stored_replay import replay as replay
     from breadth.inference.stored_votes import StoredVotes as StoredVotes
-    from breadth.inference.strategies.adaptive_vote import AdaptiveVote as AdaptiveVote
-    from breadth.inference.strategies.batch_exploration import BatchExploration as BatchExploration
-    from breadth.inference.strategies.best_of_n import BestOfN as BestOfN
-    from breadth.inference.strategies.budget_forcing import BudgetForcing as BudgetForcing
-    from breadth.inference.strategies.cascade import Cascade as Cascade
     from breadth.inference.strategies.cascade import CascadeStage as CascadeStage
-    from breadth.inference.strategies.confidence_vote import ConfidenceVote as ConfidenceVote
-    from breadth.inference.strategies.early_exit import EarlyExit as EarlyExit
     from breadth.inference.strategies.early_exit import Trial as Trial
-    from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote as OnlineConfidenceVote
-    from breadth.inference.strategies.panel import Panel as Panel
-    from breadth.inference.strategies.parallel_thinking import ParallelThinking as ParallelThinking
-    from breadth.inference.strategies.prompt_variation import PromptVariation as PromptVariation
     from breadth.inference.strategies.prompt_variation import Variant as Variant
-    from breadth.inference.strategies.revision import Revision as Revision
-    from breadth.inference.strategies.single import Single as Single
-    from breadth.inference.strategies.split import Split as Split
-    from breadth.inference.strategies.vote import Vote as Vote
     from breadth.inference.strategy import Strategy as Strategy
     from breadth.inference.strategy import SyncDriver as SyncDriver
     from breadth.inference.sweep_plan import Arm as Arm

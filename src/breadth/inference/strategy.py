@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
-from breadth.base.catalogue import Catalogue
+from breadth.base.catalogue import Catalogue, Paper
+from breadth.base.settings import from_table
 from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Request, Run, Task
 
@@ -22,8 +23,18 @@ class Strategy(ABC):
     """
 
     catalogue: ClassVar[Catalogue] = STRATEGIES
+    paper: ClassVar[Paper | None] = None
+    """Where it comes from."""
+    example: ClassVar[Mapping[str, Any]] = {}
+    """Settings of a small example, as a policy file holds them: a few samples of short replies."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """Requirements: logprobs, confidences, prefix, judge. A sampler or store that lacks one is refused at the start."""
+
+    @classmethod
+    def make_example(cls) -> Self:
+        """Return the strategy with the settings of its example."""
+        made: Self = from_table(cls, cls.example, "the example")
+        return made
 
     def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
         """Compute in advance what would block an event loop at the first task, such as a stop table. Optional."""

@@ -16,7 +16,7 @@ from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, 
 from breadth.base.system import write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
-from breadth.runs.paths import is_folder, is_regular_file, walk_folder
+from breadth.runs.paths import is_folder, is_regular_file, refuse_address, walk_folder
 from breadth.runs.reader import RestartDetector, Run
 from breadth.runs.schema import (
     HEADER_FILE,
@@ -350,6 +350,8 @@ def import_files(
     progress: Progress = lambda _: None,
 ) -> ImportResult:
     """Import files and folders into a new run folder; on any failure nothing is left behind."""
+    for place in (*paths, target):
+        refuse_address(place, "an import reads and writes files of this machine")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise WriteError(
             target, "exists already.", "Choose another name, or delete it first; an import never overwrites."
@@ -374,6 +376,8 @@ def import_recognised(
         workshop.replace(target)
     except OSError as error:
         raise write_error(target, error) from error
+    except WriteError as error:
+        raise WriteError(target, error.problem.removeprefix(f"{error.path}: "), error.remedy) from error
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
     return replace(result, folder=target)

@@ -43,6 +43,8 @@ def read_head(path: Path) -> bytes:
     """Return the first bytes of a file, for recognising it; refuse a pipe or a device, which cannot be read twice."""
     try:
         require_regular_file(path)
+        if path.stat().st_size == 0:  # also files that a system makes up, such as /proc/kmsg, whose reading never ends
+            return b""
         with path.open("rb") as file:
             return file.read(HEAD_BYTES)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,11 +27,11 @@ def locate(place: Path | str) -> Path:
     """Return a path for a folder's name or address; an address gives a path-like object that reads through fsspec."""
     if isinstance(place, Path) or "://" not in str(place):
         return Path(place)
+    kind = str(place).partition("://")[0]
     try:
         from upath import UPath
     except ImportError as error:
-        raise MissingExtraError(f"Reading {place}", "remote") from error
-    kind = str(place).partition("://")[0]
+        raise MissingExtraError(f"Reading {kind}:// addresses", "remote") from error
     try:
         path = UPath(place)
         path.fs  # noqa: B018 - fsspec looks for the package of this kind of address when it is first asked for
@@ -44,7 +45,31 @@ def locate(place: Path | str) -> Path:
         raise SettingsError(
             f"{kind}:// is no kind of address we know.", "Give a folder, or an address such as s3://bucket/run."
         ) from error
+    except Exception as error:  # whatever the library of that kind raises
+        raise unreachable_address(str(place), error) from error
     return cast("Path", path)
+
+
+ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(\S.*)", re.DOTALL)
+"""An address, also one that pathlib took for a path: it makes one slash of two."""
+
+
+def refuse_address(place: Path | str, why: str) -> None:
+    """Raise for an address where only paths of this machine will do: it would be taken for a folder's name."""
+    if address := ADDRESS.match(str(place)):
+        raise SettingsError(
+            f"{address[1]}://{address[2]} is an address; {why}.",
+            "Name a local path, and copy it from or to the store with the store's own tool.",
+        )
+
+
+def unreachable_address(place: str, error: Exception) -> NotARunError:
+    """Return the error for an address whose library failed."""
+    return NotARunError(
+        place,
+        f"cannot be read: {type(error).__name__}: {str(error)[:200]}.",
+        "Check the address, the network and the credentials that its library expects.",
+    )
 
 
 @contextmanager
@@ -57,11 +82,7 @@ def explain_remote_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         if not is_remote(path):
             raise
-        raise NotARunError(
-            str(path),
-            f"cannot be read: {type(error).__name__}: {str(error)[:200]}.",
-            "Check the address, the network and the credentials that its library expects.",
-        ) from error
+        raise unreachable_address(str(path), error) from error
 
 
 MAX_LISTED_FILES = 100_000

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
-from breadth.base.errors import BrokenFileError, FileError
+from breadth.base.errors import BrokenFileError, FileError, SettingsError
 from breadth.runs.jsonl import BATCH_BYTES, measure_groups, parquet_errors, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.paths import display_name, explain_remote_errors, is_remote, locate
@@ -279,7 +279,10 @@ class Run:
         self.database.execute(f"SET search_path = '{self._select_files(sql, steps)}'")
         longest = max((table.longest for table in self.tables), default=0)
         rows = int(min(RESULT_BATCH_ROWS, max(1, BATCH_BYTES / max(longest, 1))))
-        reader = self.database.sql(sql, params=list(parameters)).to_arrow_reader(rows)
+        result = self.database.sql(sql, params=list(parameters))
+        if result is None:  # nothing but spaces and comments
+            raise SettingsError("The query is empty.", "Write SQL, such as SELECT * FROM metrics LIMIT 5.")
+        reader = result.to_arrow_reader(rows)
         batches, size = [], 0
         for batch in reader:
             batches.append(batch)

@@ -22,6 +22,7 @@ from breadth.base.catalogue import LazyModule
 from breadth.base.errors import MeasureError
 from breadth.base.system import atomic_file, remove_stale_files, sync_to_disk, write_error, write_new_file
 from breadth.runs.jsonl import read_parquet_batches, require_regular_file
+from breadth.runs.paths import refuse_address
 from breadth.runs.schema import (
     HEADER_FILE,
     REQUIRED_COLUMNS,
@@ -60,6 +61,7 @@ class RunWriter:
     """
 
     def __init__(self, folder: Path, header: Header | None = None, *, rank: int = 0, flush: bool = True) -> None:
+        refuse_address(folder, "runs are written to a folder of this machine")
         self.folder = Path(folder)
         """The run folder."""
         self.rank = rank

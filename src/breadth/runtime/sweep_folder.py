@@ -17,6 +17,7 @@ from breadth.base.system import atomic_file, write_error
 from breadth.inference.confidence import Gauge
 from breadth.inference.policy import Policy
 from breadth.inference.sweep_plan import DEFAULT_WIDTHS, SweepPlan
+from breadth.runs.paths import refuse_address
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE, Header, read_header, to_toml_value, write_header
 from breadth.runs.writer import RunWriter
@@ -49,6 +50,7 @@ class SweepFolder:
     """Stores a sweep; the same folder opened again resumes it where it was killed."""
 
     def __init__(self, path: Path, options: SweepOptions, questions: str) -> None:
+        refuse_address(path, "a sweep is kept in a folder of this machine")
         self.path = path
         """Its path."""
         self._request = {"asked": to_table(options), "questions": questions}

@@ -17,7 +17,7 @@ import torch.multiprocessing as spawning
 from torch import Tensor
 
 from breadth.base import settings
-from breadth.base.errors import MechanismError
+from breadth.base.errors import MechanismError, SettingsError
 from breadth.testing import expect
 from breadth.testing.mechanism_samples import (
     CHECK_STEPS,
@@ -63,7 +63,8 @@ def check_mechanism(
       :func:`check_ranks`);
     - it writes into nothing it is given; the gradient is finite, and zero where the weights are zero;
     - a field it needs and nobody provides is refused at attach, and it reads no other;
-    - ``neutral``, the same mechanism with settings that switch it off, changes nothing at all.
+    - with the settings of its ``neutral``, which switch it off, it changes nothing at all; the argument ``neutral`` is
+      the same mechanism switched off in another way.
 
     The class need not be registered. ``before`` and ``after`` are put around it in the chain; a surrogate and an
     estimator are added where it needs one.
@@ -79,6 +80,8 @@ def check_stages(
     after: Sequence[AnyMechanism],
 ) -> None:
     """Check the contract of a mechanism whose class has a name in the catalogue."""
+    if neutral is None and mechanism.neutral is not None:
+        neutral = replace(cast("Any", mechanism), **mechanism.neutral)
     check_settings(mechanism)
     chain = chain_around(mechanism, before, after)
     check_attach(mechanism, chain)
@@ -155,6 +158,32 @@ def check_settings(mechanism: AnyMechanism) -> None:
         except FrozenInstanceError:
             return
         raise AssertionError(f"{cls.__name__} is not frozen")
+
+
+def check_edges(
+    kind: type[AnyMechanism],
+    defaults: Mapping[str, Any],
+    *,
+    accepted: Sequence[Mapping[str, Any]] = (),
+    refused: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Check that the defaults are the published ones, and that settings are accepted up to an edge and refused beyond.
+
+    A field without a default takes that of the class's ``example``.
+    """
+    usual: Any = kind(**kind.example)
+    for name, value in defaults.items():
+        expect(getattr(usual, name) == value, f"the default of {name} is {getattr(usual, name)!r}, not {value!r}")
+    for values in accepted:
+        changed = kind(**{**kind.example, **values})
+        expect(all(getattr(changed, name) == value for name, value in values.items()), f"{values} is not kept")
+    for values in refused:
+        try:
+            kind(**{**kind.example, **values})
+        except SettingsError as error:
+            expect(next(iter(values)) in error.problem, f"the refusal of {values} does not name the field: {error}")
+        else:
+            raise AssertionError(f"{kind.__name__} accepts {values}")
 
 
 def check_attach(mechanism: AnyMechanism, chain: Chain) -> None:

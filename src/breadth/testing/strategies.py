@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from breadth.base.errors import SettingsError
 from breadth.base.settings import dumps, loads
 from breadth.inference.records import Answer, Ask, Candidate, Request, Run, Sampling, Task, text_of
 from breadth.inference.strategy import Strategy, SyncDriver
@@ -87,8 +88,13 @@ def check_strategy(
     - It answers when every second sample fails, when log-probs have gaps, and with one token per completion.
     - Without log-probs it works, or its notes say that it does not.
     - Its answer keeps every candidate it was sent, so its cost is complete.
-    - It survives TOML and pickle.
+    - It and the example of its class survive TOML and pickle.
     """
+    try:
+        example = type(strategy).make_example()
+    except SettingsError as error:
+        raise AssertionError(f"Its class variable 'example' lacks a setting: {error}") from error
+    expect(loads(type(strategy), dumps(example)) == example, "Its example does not survive TOML.")
     expect(loads(type(strategy), dumps(strategy)) == strategy, "It does not survive TOML.")
     expect(pickle.loads(pickle.dumps(strategy)) == strategy, "It does not survive pickle.")  # noqa: S301 - our own bytes
     full = drive(strategy, task, answer_reply, judge=judge)

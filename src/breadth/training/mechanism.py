@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,9 +10,10 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin
 
 import torch
 
-from breadth.base.catalogue import Catalogue
+from breadth.base.catalogue import Catalogue, Paper
 from breadth.training.catalogue import MECHANISMS
 from breadth.training.records import Batch, Plan, Rollouts
+from breadth.training.reduction import ReductionKind
 
 RecordT = TypeVar("RecordT")
 StateT = TypeVar("StateT")
@@ -123,6 +125,26 @@ class Role(Enum):
 _STAGES = {Plan: Stage.PLAN, Rollouts: Stage.CREDIT, Batch: Stage.LOSS}
 
 
+@dataclass(frozen=True)
+class RecipeTable:
+    """A named chain, as the file of the mechanism at its centre lists it; `breadth.training.recipes` builds it."""
+
+    mechanisms: tuple[Mapping[str, Any], ...]
+    """The settings of its mechanisms in order, each with its ``kind``."""
+    paper: str
+    """Where it comes from: an arXiv id, or ``ours``."""
+    note: str
+    """What the paper does beyond the chain, or what to know before using it."""
+    reduction: ReductionKind = "token-mean"
+    """How token losses become the loss."""
+
+
+CLIP_HIGHER: Mapping[str, Any] = {"kind": "clipped-policy", "low": 0.2, "high": 0.28}
+"""DAPO's clip, in a recipe."""
+UNCLIPPED: Mapping[str, Any] = {"kind": "clipped-policy", "low": 1.0, "high": math.inf}
+"""The policy loss without a clip, in a recipe."""
+
+
 class Mechanism(Generic[RecordT, StateT]):
     """One change to the training loop.
 
@@ -132,6 +154,14 @@ class Mechanism(Generic[RecordT, StateT]):
 
     catalogue: ClassVar[Catalogue] = MECHANISMS
     """Mechanisms by name; plug-ins add theirs through the entry-point group ``breadth.mechanisms``."""
+    paper: ClassVar[Paper | None] = None
+    """Where it comes from."""
+    neutral: ClassVar[Mapping[str, Any] | None] = None
+    """Settings that switch it off, which the contract checks; None where none do."""
+    example: ClassVar[Mapping[str, Any]] = {}
+    """Settings of an example, where a field has no default."""
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {}
+    """Name -> a chain with this mechanism at its centre."""
     stage: ClassVar[Stage]
     """Where it acts; follows from the record type."""
     state_type: ClassVar[Any]

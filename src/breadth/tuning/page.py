@@ -161,7 +161,7 @@ def policy_listing(tuned: TuningResult, file: str = "policy.toml") -> Listing:
 def _provenance(tuned: TuningResult, header: Header) -> list[Fact]:
     sampling = tuned.evidence.plan.policy.sampling
     return [
-        Fact("run folder", header.name),
+        Fact("run", header.name),
         Fact("made", header.created),
         Fact(
             "sampling",

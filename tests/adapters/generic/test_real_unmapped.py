@@ -61,6 +61,42 @@ def test_the_mapping_to_copy_works(tmp_path: Path, problem: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ({"completion": "The answer is 1"}, "--map problem=COLUMN"),
+        ({"question_id": "q{}", "text": "42"}, "--map problem=question_id --map completion=text"),
+        ({"question_id": "q{}"}, "--map problem=question_id"),
+        ({"answer": "42", "correct": "yes"}, "--map problem=COLUMN"),
+        ({"id": "{}", "text": "I think that it is one"}, "--map problem=COLUMN --map completion=text"),
+    ],
+)
+@pytest.mark.parametrize("stride", [1, 7], ids=["in order", "shuffled"])
+def test_rollouts_without_a_text_or_a_problem_are_no_log_of_restarts(
+    columns: dict[str, str], options: str, stride: int, tmp_path: Path
+) -> None:
+    rows = [
+        {"step": number // 10, **{name: text.format(number % 5) for name, text in columns.items()}, "reward": 1.0}
+        for number in (place * stride % 40 for place in range(40))
+    ]
+    with pytest.raises(UnknownFormatError, match="one row per completion, not per step") as refused:
+        import_files([write(tmp_path / "results.jsonl", rows)], tmp_path / "run")
+    assert set(options.split()) <= set(refused.value.remedy.split())
+
+
+def test_numbers_of_many_rows_per_step_are_no_log(tmp_path: Path) -> None:
+    rows = [{"step": number // 20, "reward": 1.0} for number in range(60)]
+    with pytest.raises(UnknownFormatError, match="holds 20 rows for each step, where a log has one"):
+        import_files([write(tmp_path / "results.jsonl", rows)], tmp_path / "run")
+
+
+def test_a_log_that_two_processes_write_or_that_spreads_a_step_over_rows_stays_a_log(tmp_path: Path) -> None:
+    two = [{"step": number // 2, "reward": 1.0, "host": "a machine with a rather long name"} for number in range(40)]
+    assert import_files([write(tmp_path / "two.jsonl", two)], tmp_path / "two").metric_rows == 40
+    spread = [{"step": number // 20, f"metric/{number % 20}": 1.0} for number in range(60)]
+    assert import_files([write(tmp_path / "spread.jsonl", spread)], tmp_path / "spread").metric_rows == 60
+
+
 def test_a_log_with_a_text_in_each_row_stays_a_log(tmp_path: Path) -> None:
     rows = [{"step": step, "reward": 0.5, "host": "a machine with a rather long name"} for step in range(1, 9)]
     assert import_files([write(tmp_path / "log.jsonl", rows)], tmp_path / "run").metric_rows == 8

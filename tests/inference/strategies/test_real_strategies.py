@@ -64,9 +64,8 @@ class AnyText(Reading):
 
 
 EACH_TOKEN = Gauge(window=1)
-ON_THE_PLAIN_SERVER: dict[str, tuple[Strategy, Task]] = {
-    "single": (Single(), TASK),
-    "vote": (Vote(4), TASK),
+ON_THE_PLAIN_SERVER: dict[str, tuple[Strategy, Task]] = {name: (kind.make_example(), TASK) for name, kind in STRATEGIES}
+ON_THE_PLAIN_SERVER |= {
     "adaptive-vote": (AdaptiveVote(8), GREEDY),
     "best-of-n": (BestOfN(3, weighted=False), TASK),
     "confidence-vote": (ConfidenceVote(6, keep=0.5, trust=True, gauge=EACH_TOKEN), TASK),

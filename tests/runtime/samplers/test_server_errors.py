@@ -88,7 +88,7 @@ VLLM_TOO_LONG = (
 @pytest.mark.parametrize(
     ("status", "body", "fatal", "remedy"),
     [
-        (401, b'{"error": {"message": "Incorrect API key provided"}}', True, "key"),
+        (401, b'{"error": {"message": "Incorrect API key provided"}}', True, "OPENAI_API_KEY or BREADTH_KEY"),
         (403, b"forbidden", True, "key"),
         (404, b'{"error": {"message": "The model `x` does not exist.", "type": "NotFoundError"}}', True, "/v1/models"),
         (404, b"<html>nginx</html>", True, "check the address"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.brier_reward import CONFIDENCE_INSTRUCTION, BrierReward, stated_confidence
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -205,3 +205,7 @@ def test_stats_tell_the_confidence_in_right_answers_from_that_in_wrong_ones() ->
     assert (stats["confidence_right"].total, stats["confidence_right"].count) == (pytest.approx(1.6), 2)
     assert (stats["confidence_wrong"].total, stats["confidence_wrong"].count) == (pytest.approx(0.6), 2)
     assert (stats["brier"].total, stats["brier"].count) == (pytest.approx(0.01 + 0.09 + 0.16 + 0.09), 4)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(BrierReward, {"form": "paper"}, accepted=[{"form": "code"}], refused=[{"form": "other"}])

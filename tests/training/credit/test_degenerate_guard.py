@@ -10,7 +10,7 @@ import torch
 
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.measure.degeneracy import Gates
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.degenerate_guard import DETECTORS, DegenerateGuard, DegenerateGuardState
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -111,7 +111,7 @@ def test_bad_input_is_refused() -> None:
 
 def test_the_contract() -> None:
     check_mechanism(DegenerateGuard(gates=Gates(needed=1), settle=2))
-    check_mechanism(DegenerateGuard(settle=2), neutral=DegenerateGuard(gates=Gates(needed=99)))
+    check_mechanism(DegenerateGuard(settle=2))
     check_mechanism(DegenerateGuard(settle=1), before=(GroupAdvantage(), PlanningCredit()))
 
 
@@ -126,3 +126,7 @@ def test_a_response_counts_as_positive_when_any_of_its_tokens_is() -> None:
 def test_a_response_without_an_advantage_has_nothing_to_mute() -> None:
     stats = DegenerateGuard().apply(rollouts([LOOP, LOOP], [0.0, 1.0]), DegenerateGuardState(), None).stats
     assert (stats["muted"].total, stats["muted"].count) == (1, 1)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(DegenerateGuard, {"settle": 5}, accepted=[{"settle": 1}], refused=[{"settle": 0}])

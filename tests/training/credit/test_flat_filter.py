@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.flat_filter import FlatFilter
 from breadth.training.credit.group_advantage import GroupAdvantage
@@ -177,3 +177,9 @@ def test_an_advantage_of_a_millionth_is_none() -> None:
     advantages = torch.tensor([1e-6, -1e-6, 1.1e-6, 0.0], dtype=torch.float64)
     record = replace(_rollouts([0, 0, 1, 1], [0, 1, 0, 1]), advantages=advantages)
     assert _kept(record, FlatFilter("advantage"))[0] == [False, False, True, True]
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        FlatFilter, {"on": "correct"}, accepted=[{"on": "reward"}, {"on": "advantage"}], refused=[{"on": "other"}]
+    )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.mechanism import Regime
 from breadth.training.records import Rollouts, not_none
@@ -177,3 +177,12 @@ def test_rewards_one_tolerance_from_their_mean_are_equal_and_one_float_more_is_n
     assert centred([edge, -edge]) == [0.0, 0.0]
     above = math.nextafter(math.nextafter(edge, 1), 1)
     assert centred([above, -above])[0] > 0
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        GroupAdvantage,
+        {"scale": "sample", "epsilon": 1e-06},
+        accepted=[{"epsilon": 0.0}],
+        refused=[{"epsilon": -1e-09}, {"scale": "mean"}],
+    )

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut
@@ -106,3 +106,7 @@ def test_rewards_one_tolerance_from_their_mean_are_equal_and_one_float_more_is_n
     assert _advantages([edge, -edge]) == [0.0, 0.0]
     above = math.nextafter(math.nextafter(edge, 1), 1)
     assert _advantages([above, -above])[0] > 0
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(LeaveOneOut, {})

@@ -11,7 +11,7 @@ import torch
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.base.stats import Mean
 from breadth.measure.change_points import run_collapse
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.length_guard import LengthGuard, LengthGuardState
@@ -111,7 +111,7 @@ def test_bad_settings_are_refused(bad: dict[str, object]) -> None:
 
 
 def test_the_contract() -> None:
-    check_mechanism(LengthGuard(floor=0.99, settle=1, smoothing=1.0), neutral=LengthGuard(floor=0.0))
+    check_mechanism(LengthGuard(floor=0.99, settle=1, smoothing=1.0))
     check_mechanism(LengthGuard(act="report"), neutral=LengthGuard(act="report", settle=1))
     check_mechanism(LengthGuard(floor=0.99, settle=1, smoothing=1.0), before=(GroupAdvantage(), PlanningCredit()))
 
@@ -137,3 +137,19 @@ def test_a_run_starts_with_nothing_known() -> None:
 def test_a_response_without_an_advantage_is_not_positive() -> None:
     stats = LengthGuard().apply(rollouts([100, 100], [0.0, 1.0]), COLLAPSED, None).stats
     assert (stats["short"].total, stats["short"].count) == (1, 1)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        LengthGuard,
+        {"floor": 0.5, "act": "mute", "settle": 5, "smoothing": 0.1},
+        accepted=[{"floor": 0.0}, {"floor": 0.99}, {"settle": 1}, {"smoothing": 1.0}, {"smoothing": 0.01}],
+        refused=[
+            {"floor": -0.1},
+            {"floor": 1.0},
+            {"settle": 0},
+            {"smoothing": 0.0},
+            {"smoothing": 1.1},
+            {"act": "other"},
+        ],
+    )

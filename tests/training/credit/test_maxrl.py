@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.maxrl import MaxRL
 from breadth.training.mechanism import Regime
@@ -108,3 +108,7 @@ def test_stats_count_known_rollouts() -> None:
     stats = MaxRL().apply(record, None, None).stats
     assert (stats["all_fail"].total, stats["all_fail"].count) == (1, 4)
     assert (stats["size"].total, stats["size"].count) == (5.0, 4)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(MaxRL, {"all_fail": "control"}, accepted=[{"all_fail": "zero"}], refused=[{"all_fail": "one"}])

@@ -9,7 +9,7 @@ import torch
 
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.base.stats import Counts
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.outcome_bonus import OutcomeBonus, OutcomeCounts
@@ -145,7 +145,7 @@ def test_it_tells_where_it_cannot_act() -> None:
     "mechanism", [OutcomeBonus(baseline="none"), OutcomeBonus(baseline="mean"), OutcomeBonus(baseline="constant")]
 )
 def test_contract(mechanism: OutcomeBonus) -> None:
-    check_mechanism(mechanism, neutral=replace(mechanism, coefficient=0.0))
+    check_mechanism(mechanism)
 
 
 def test_a_misspelt_choice_is_refused() -> None:
@@ -159,3 +159,21 @@ def test_stats_count_new_answers_among_the_counted_ones() -> None:
     stats = OutcomeBonus(1.0, "none").apply(record.clean(), SEEN, None).stats
     assert (stats["new"].total, stats["new"].count) == (2, 4)
     assert (stats["bonus"].total, stats["bonus"].count) == (3.5, 4)  # 1 + 1 + 1 + 0.5
+
+    assert (stats["new"].total, stats["new"].count) == (1, 3)
+    assert (stats["bonus"].total, stats["bonus"].count) == (2.5, 3)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        OutcomeBonus,
+        {"coefficient": 0.1, "baseline": "constant", "constant": 0.5},
+        accepted=[
+            {"coefficient": 0.0},
+            {"constant": 0.0},
+            {"constant": 1.0},
+            {"baseline": "none"},
+            {"baseline": "mean"},
+        ],
+        refused=[{"coefficient": -0.1}, {"constant": -0.1}, {"constant": 1.1}, {"baseline": "other"}],
+    )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.leave_one_out import LeaveOneOut
@@ -261,3 +261,12 @@ def test_the_chance_that_all_fail_with_tries_of_each_its_own() -> None:
     assert all_fail_probability(fails, total, tries).tolist() == pytest.approx([1.0, 0.5, 0.3, 0.1, 0.0])
     nothing = torch.zeros(0, dtype=torch.float64)
     assert all_fail_probability(nothing, nothing, nothing).tolist() == []
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        PassAtK,
+        {"k": 4, "form": "normalised", "epsilon": 1e-06, "baseline": True},
+        accepted=[{"k": 1}, {"epsilon": 1e-12}],
+        refused=[{"k": 0}, {"epsilon": 0.0}, {"form": "other"}],
+    )

@@ -9,7 +9,7 @@ import torch
 
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.testing.mechanism_samples import sample_rollouts
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.planning_credit import PlanningCredit, above_quantile
@@ -130,7 +130,7 @@ def test_the_codes_form_cannot_act_on_groups_of_one() -> None:
 
 @pytest.mark.parametrize("form", ["paper", "code"])
 def test_the_contract(form: str) -> None:
-    check_mechanism(PlanningCredit(form=form), neutral=PlanningCredit(0.0, form))  # type: ignore[arg-type]  # a parametrized literal
+    check_mechanism(PlanningCredit(form=form))  # type: ignore[arg-type]  # a parametrized literal
     check_mechanism(PlanningCredit(0.1), before=(GroupAdvantage(), PlanningCredit(form=form)))  # type: ignore[arg-type]  # on token advantages
 
 
@@ -148,3 +148,12 @@ def test_the_codes_form_leaves_a_response_of_exactly_the_mean_length_alone() -> 
     entropy, correct = torch.tensor([[0.0, 9.0]] * 3), torch.ones(3)
     batch = rollouts([1.0] * 3, [[0, 1]] * 3, entropy=entropy, correct=correct, lengths=torch.tensor([4, 5, 6]))
     assert credited(PlanningCredit(form="code"), batch)[:, 1].tolist() == [1.0, 1.0, 1.2]
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        PlanningCredit,
+        {"alpha": 0.2, "form": "paper"},
+        accepted=[{"alpha": 0.0}, {"alpha": 0.99}],
+        refused=[{"alpha": 1.0}, {"alpha": -0.1}, {"form": "other"}],
+    )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.group_advantage import GroupAdvantage
 from breadth.training.credit.maxrl import MaxRL
@@ -86,7 +86,7 @@ def test_settings_and_regime() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(RareSuccessCap(cap=0.5, size=4), neutral=RareSuccessCap(cap=math.inf, size=4))
+    check_mechanism(RareSuccessCap(cap=0.5, size=4))
 
 
 @pytest.mark.parametrize("per_token", [False, True])
@@ -103,3 +103,12 @@ def test_stats_are_shares_of_the_successes(per_token: bool) -> None:
     stats = RareSuccessCap().apply(batch, None, None).stats
     assert (stats["lone"].total, stats["lone"].count) == (2, 4)
     assert (stats["capped"].total, stats["capped"].count) == (1, 4)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        RareSuccessCap,
+        {"cap": 2.0, "size": 8},
+        accepted=[{"cap": 0.0}, {"size": 2}],
+        refused=[{"cap": -0.1}, {"size": 1}],
+    )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.credit.repeat_penalty import RepeatPenalty
 from breadth.training.mechanism import Regime
@@ -79,4 +79,8 @@ def test_settings_and_regime() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(RepeatPenalty(), neutral=RepeatPenalty(0.0))
+    check_mechanism(RepeatPenalty())
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(RepeatPenalty, {"coefficient": 0.1}, accepted=[{"coefficient": 0.0}], refused=[{"coefficient": -0.1}])

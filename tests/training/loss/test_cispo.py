@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.loss.cispo import Cispo
 from breadth.training.mechanism import Regime
 from breadth.training.records import Batch, not_none
@@ -110,3 +110,12 @@ def test_a_weight_exactly_at_a_bound_is_not_bounded() -> None:
     batch = Batch(logprobs, torch.ones(1), torch.ones(1, 2, dtype=torch.bool), logprobs).clean()
     stats = Cispo(low=0.0, high=0.0).apply(batch, None, None).stats
     assert (stats["bounded_low"].total, stats["bounded_high"].total) == (0, 0)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        Cispo,
+        {"bounds": "around-one", "low": 1.0, "high": 0.28, "cap": 5.0},
+        accepted=[{"low": 0.0}, {"high": 0.0}, {"cap": 1.0}, {"bounds": "cap"}],
+        refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"cap": 0.9}, {"bounds": "other"}],
+    )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clip_cov import ClipCov
 from breadth.training.loss.clipped_policy import ClippedPolicy
@@ -78,8 +78,8 @@ def test_it_must_stand_after_the_policy_loss() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(ClipCov(share=0.05, lower=0.2), neutral=ClipCov(share=0.0))
-    check_mechanism(ClipCov(lower=-1e6, upper=1e6), before=(OPEN,), neutral=ClipCov(share=0.0))
+    check_mechanism(ClipCov(share=0.05, lower=0.2))
+    check_mechanism(ClipCov(lower=-1e6, upper=1e6), before=(OPEN,))
     check_mechanism(ClipCov())
 
 
@@ -109,3 +109,12 @@ def test_the_bounds_themselves_are_no_candidates() -> None:
     for lower, upper, count in ((0.5, 1.5, 2), (0.5, 1.0, 0), (1.0, 1.5, 0)):
         tokens = ClipCov(share=1.0, lower=lower, upper=upper).survey(batch, None).tokens
         assert int(tokens["candidates"].sum()) == count
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        ClipCov,
+        {"share": 0.0002, "lower": 1.0, "upper": 5.0},
+        accepted=[{"share": 0.0}, {"share": 1.0}, {"lower": 4.9}],
+        refused=[{"share": -0.1}, {"share": 1.1}, {"lower": 5.0}],
+    )

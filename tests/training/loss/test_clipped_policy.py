@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.mechanism import Regime
@@ -160,3 +160,12 @@ def test_a_ratio_exactly_at_the_dual_bound_keeps_its_gradient() -> None:
     batch = Batch(logprobs, torch.tensor([-1.0]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1)).clean()
     for dual, capped in ((edge, False), (math.nextafter(edge, 0), True)):
         assert bool(not_none(ClippedPolicy(dual=dual).apply(batch, None, None).after.clipped)) is capped
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        ClippedPolicy,
+        {"low": 0.2, "high": 0.2, "dual": None},
+        accepted=[{"low": 0.0}, {"low": 1.0}, {"high": 0.0}, {"high": math.inf}, {"dual": 1.01}],
+        refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"dual": 1.0}],
+    )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_advantage import EntropyAdvantage
@@ -74,7 +74,7 @@ def test_a_group_without_advantages_stays_silent() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(EntropyAdvantage(), neutral=EntropyAdvantage(scale=0.0))
+    check_mechanism(EntropyAdvantage())
     check_mechanism(EntropyAdvantage(scale=2.0, cap=1.1), neutral=EntropyAdvantage(cap=math.inf))
 
 
@@ -102,3 +102,12 @@ def test_a_shift_exactly_at_its_limit_is_not_capped() -> None:
     effect = EntropyAdvantage(scale=0.5, cap=2.0).apply(batch, None, None)
     assert effect.after.advantages[0].tolist() == [1.5, -0.5]
     assert (effect.stats["capped"].total, effect.stats["capped"].count) == (1, 2)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        EntropyAdvantage,
+        {"scale": 0.4, "cap": 2.0},
+        accepted=[{"scale": 0.0}, {"cap": 1.01}],
+        refused=[{"scale": -0.1}, {"scale": math.inf}, {"cap": 1.0}],
+    )

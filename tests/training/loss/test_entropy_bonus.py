@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.logits import entropy_and_logprobs
 from breadth.training.loss.clipped_policy import ClippedPolicy
@@ -62,7 +64,7 @@ def test_the_term_is_not_weighted() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(EntropyBonus(), neutral=EntropyBonus(0.0))
+    check_mechanism(EntropyBonus())
     check_mechanism(EntropyBonus(0.3))
 
 
@@ -76,3 +78,12 @@ def test_inert_and_bad_settings() -> None:
     for coefficient in (-0.1, float("nan"), float("inf")):
         with pytest.raises(SettingsError, match="coefficient"):
             EntropyBonus(coefficient)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        EntropyBonus,
+        {"coefficient": 0.001},
+        accepted=[{"coefficient": 0.0}],
+        refused=[{"coefficient": -0.1}, {"coefficient": math.inf}],
+    )

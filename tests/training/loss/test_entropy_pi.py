@@ -10,7 +10,7 @@ import torch
 
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.base.stats import Mean
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_pi import EntropyPI, PIState
@@ -117,8 +117,7 @@ def test_an_empty_step_changes_nothing() -> None:
 
 
 def test_contract() -> None:
-    neutral = EntropyPI(proportional=0.0, integral=0.0, threshold=0.3)
-    check_mechanism(EntropyPI(target=0.5, threshold=0.3), neutral=neutral)
+    check_mechanism(EntropyPI(target=0.5, threshold=0.3))
     check_mechanism(EntropyPI(settle=2, threshold=0.3, reads="sampled"))
     check_mechanism(EntropyPI())
 
@@ -167,3 +166,23 @@ def test_a_small_error_at_the_limit_does_not_wind_up_either() -> None:
 def test_one_gain_is_enough_to_act() -> None:
     assert EntropyPI(proportional=0.0).no_effect(Regime()) is None
     assert EntropyPI(integral=0.0).no_effect(Regime()) is None
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        EntropyPI,
+        {"proportional": 1.0, "integral": 0.01, "target": None, "threshold": 0.95, "reads": "exact", "settle": 5},
+        accepted=[{"proportional": 0.0}, {"integral": 0.0}, {"target": 0.0}, {"threshold": 0.01}, {"settle": 1}],
+        refused=[
+            {"proportional": -0.1},
+            {"proportional": math.inf},
+            {"integral": -0.1},
+            {"integral": math.inf},
+            {"target": -0.1},
+            {"target": math.inf},
+            {"threshold": 0.0},
+            {"threshold": 1.0},
+            {"settle": 0},
+            {"reads": "other"},
+        ],
+    )

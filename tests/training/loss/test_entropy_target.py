@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from breadth.base.errors import SettingsError
 from breadth.base.stats import Mean
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.entropy_target import EntropyTarget, TargetState
@@ -122,9 +123,7 @@ def test_an_empty_step_changes_nothing() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(
-        EntropyTarget(target=4.0, increment=0.05, largest=1.0), neutral=EntropyTarget(target=4.0, largest=0.0)
-    )
+    check_mechanism(EntropyTarget(target=4.0, increment=0.05, largest=1.0))
     check_mechanism(EntropyTarget(target=1.3, increment=0.05, largest=1.0, reads="exact"))
     check_mechanism(EntropyTarget(target_share=0.9, increment=0.05, largest=1.0, settle=2, reads="exact"))
     check_mechanism(EntropyTarget())
@@ -189,3 +188,32 @@ def test_an_entropy_exactly_at_the_target_is_enough() -> None:
     assert [(state.coefficient, state.paying) for state in states] == [(1e-4, True), (0.0, False)]
     same = states_over(EntropyTarget(target=0.5, settle=1), (0.5,))[0]
     assert (same.paying, same.outside) == (False, 0)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        EntropyTarget,
+        {
+            "target": 0.2,
+            "target_share": None,
+            "increment": 0.0001,
+            "smallest": 0.0,
+            "largest": 0.005,
+            "reads": "sampled",
+            "settle": 5,
+        },
+        accepted=[{"target": 0.0}, {"increment": 0.0}, {"target_share": 0.1}, {"smallest": 0.005}, {"settle": 1}],
+        refused=[
+            {"target": -0.1},
+            {"target": math.inf},
+            {"increment": -0.1},
+            {"increment": math.inf},
+            {"target_share": 0.0},
+            {"target_share": math.inf},
+            {"smallest": -0.1},
+            {"smallest": 0.006},
+            {"largest": math.inf},
+            {"settle": 0},
+            {"reads": "other"},
+        ],
+    )

@@ -12,7 +12,7 @@ import torch
 
 from breadth.base import settings
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.entropy import EntropyHistogram
 from breadth.training.loss.clipped_policy import ClippedPolicy
@@ -248,7 +248,7 @@ def test_the_log_shows_stats_and_state() -> None:
 
 def test_contract() -> None:
     narrow = ForkThermostat(settle=2, floor=0.9, ceiling=1.1, proportional=0.5, integral=0.1, limit=1.0)
-    check_mechanism(narrow, neutral=replace(narrow, limit=0.0))
+    check_mechanism(narrow)
     check_mechanism(ForkThermostat(), neutral=replace(narrow, dry_run=True))
 
 
@@ -347,3 +347,39 @@ def test_a_small_error_at_the_limit_does_not_wind_up_either() -> None:
     before = ThermostatState(steps=9, start=1.0, threshold=1.0, push=0.3, coefficient=0.1, mode="raising")
     state = QUICK.update(before, seen(0.25))
     assert (state.push, state.coefficient) == (0.3, 0.1)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        ForkThermostat,
+        {
+            "share": 0.2,
+            "forks": "entropy",
+            "floor": 0.7,
+            "ceiling": 1.5,
+            "settle": 5,
+            "proportional": 0.05,
+            "integral": 0.01,
+            "limit": 0.2,
+            "dry_run": False,
+        },
+        accepted=[
+            {"share": 1.0},
+            {"floor": 0.0},
+            {"settle": 1},
+            {"proportional": 0.0},
+            {"integral": 0.0},
+            {"limit": 0.0},
+        ],
+        refused=[
+            {"share": 0.0},
+            {"share": 1.1},
+            {"floor": -0.1},
+            {"floor": 1.5},
+            {"settle": 0},
+            {"proportional": -0.1},
+            {"integral": -0.1},
+            {"limit": -0.1},
+            {"forks": "other"},
+        ],
+    )

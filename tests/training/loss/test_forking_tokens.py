@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.forking_tokens import ForkingTokens
@@ -80,7 +80,7 @@ def test_ties_at_the_edge_are_drawn_to_the_share() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(ForkingTokens(), neutral=ForkingTokens(share=1.0))
+    check_mechanism(ForkingTokens())
     check_mechanism(ForkingTokens(share=0.01), after=(ClippedPolicy(),))
 
 
@@ -103,3 +103,12 @@ def test_regimes() -> None:
 
 def test_where_no_token_counts_none_is_kept() -> None:
     assert kept(batch_of([[0.5, 0.5]], [[False, False]])) == []
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        ForkingTokens,
+        {"share": 0.2},
+        accepted=[{"share": 1e-09}, {"share": 1.0}],
+        refused=[{"share": 0.0}, {"share": 1.1}],
+    )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.kl_cov import KLCov
@@ -95,9 +95,9 @@ def test_needs() -> None:
 
 
 def test_contract() -> None:
-    for neutral in (KLCov(share=0.0), KLCov(coefficient=0.0)):
-        check_mechanism(KLCov(share=0.1), neutral=neutral)
-    check_mechanism(KLCov(share=0.1, divergence="full"), neutral=KLCov(share=0.0, divergence="full"))
+    check_mechanism(KLCov(share=0.1))
+    check_mechanism(KLCov(share=0.1), neutral=KLCov(coefficient=0.0))
+    check_mechanism(KLCov(share=0.1, divergence="full"))
 
 
 def test_a_runaway_ratio_stays_finite() -> None:
@@ -133,3 +133,12 @@ def test_regimes(divergence: Literal["sampled", "full"]) -> None:
 def test_a_misspelt_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match="KLCov got divergence = 'kl'"):
         KLCov(divergence="kl")  # type: ignore[arg-type]  # what a user may write
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        KLCov,
+        {"share": 0.002, "coefficient": 1.0, "divergence": "sampled"},
+        accepted=[{"share": 0.0}, {"share": 1.0}, {"coefficient": 0.0}, {"divergence": "full"}],
+        refused=[{"share": -0.1}, {"share": 1.1}, {"coefficient": -0.1}, {"divergence": "other"}],
+    )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.reference_kl import ReferenceKL
@@ -116,7 +116,7 @@ def test_a_reference_that_excludes_the_token_stays_finite(estimator: Estimator, 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3", "k3+"])
 def test_contract(estimator: Estimator) -> None:
-    check_mechanism(ReferenceKL(0.1, estimator), neutral=ReferenceKL(0.0, estimator))
+    check_mechanism(ReferenceKL(0.1, estimator))
 
 
 def test_settings_and_regimes() -> None:
@@ -151,3 +151,18 @@ def test_charged_only_where_the_policy_plans() -> None:
     check_mechanism(ReferenceKL(0.1, tokens="planning"))
     with pytest.raises(SettingsError, match="'all' or 'planning'"):
         ReferenceKL(tokens="forks")  # type: ignore[arg-type]  # what a user might type
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        ReferenceKL,
+        {"coefficient": 0.001, "estimator": "k3+", "tokens": "all"},
+        accepted=[
+            {"coefficient": 0.0},
+            {"estimator": "k1"},
+            {"estimator": "k2"},
+            {"estimator": "k3"},
+            {"tokens": "planning"},
+        ],
+        refused=[{"coefficient": -0.1}, {"estimator": "k4"}, {"tokens": "other"}],
+    )

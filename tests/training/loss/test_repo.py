@@ -10,7 +10,7 @@ import torch
 
 from breadth.base.errors import MechanismError, SettingsError
 from breadth.base.stats import Mean
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.clipped_policy import ClippedPolicy
 from breadth.training.loss.repo import Repo, RepoState
@@ -95,7 +95,7 @@ def test_an_empty_step_changes_nothing() -> None:
 
 
 def test_contract() -> None:
-    check_mechanism(Repo(settle=2), neutral=Repo(scale=0.0, smallest=0.0))
+    check_mechanism(Repo(settle=2))
     check_mechanism(Repo(settle=2, reads="exact"))
     check_mechanism(Repo(scale=2.0, largest=2.0))
 
@@ -141,3 +141,21 @@ def test_a_masked_token_is_not_muted() -> None:
     batch = Batch(batch.logprobs, batch.advantages, torch.tensor([[True, True, False]]))
     stats = Repo().apply(batch.clean(), RepoState(scale=0.8), None).stats
     assert (stats["muted"].total, stats["muted"].count) == (1, 2)
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        Repo,
+        {"scale": 0.1, "smallest": 0.0125, "largest": 0.8, "reads": "sampled", "settle": 5},
+        accepted=[{"scale": 0.0, "smallest": 0.0}, {"smallest": 0.1}, {"largest": 0.1}, {"settle": 1}],
+        refused=[
+            {"scale": -0.1},
+            {"scale": math.inf},
+            {"smallest": -0.1},
+            {"smallest": 0.2},
+            {"largest": 0.09},
+            {"largest": math.inf},
+            {"settle": 0},
+            {"reads": "other"},
+        ],
+    )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.loss.sequence_ratio import SequenceRatio
 from breadth.training.mechanism import Regime
@@ -116,3 +116,12 @@ def test_stats_are_shares_of_the_counted_tokens() -> None:
 def test_a_ratio_exactly_at_a_bound_is_not_clipped() -> None:
     batch = drifted([[0.0], [0.0]], [1.0, -1.0])
     assert not not_none(SequenceRatio(low=0.0, high=0.0).apply(batch.clean(), None, None).after.clipped).any()
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        SequenceRatio,
+        {"low": 0.0003, "high": 0.0004},
+        accepted=[{"low": 0.0}, {"low": 1.0}, {"high": 0.0}],
+        refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}],
+    )

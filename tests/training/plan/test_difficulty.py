@@ -9,7 +9,7 @@ import pytest
 
 from breadth.base import settings
 from breadth.base.errors import MechanismError, SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
@@ -223,7 +223,7 @@ def test_a_band_of_everything_is_inert() -> None:
 
 
 def test_the_contract() -> None:
-    check_mechanism(Difficulty(pilot=8, retry=3, review=0.3), neutral=Difficulty(low=0.0, high=1.0))
+    check_mechanism(Difficulty(pilot=8, retry=3, review=0.3))
     check_mechanism(Difficulty(), neutral=Difficulty(pilot=1, low=0.0, high=1.0))
 
 
@@ -246,3 +246,28 @@ def test_an_easy_problem_is_reviewed_below_its_chance_and_not_at_it() -> None:
 def test_a_problem_starts_as_a_candidate_without_rollouts() -> None:
     assert ProblemState() == ProblemState("candidate", rollouts=0, correct=0, failures=0, since=0)
     assert not ProblemState().is_flagged
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        Difficulty,
+        {"pilot": 16, "low": 0.125, "high": 0.75, "retry": 100, "review": 0.02},
+        accepted=[
+            {"pilot": 1},
+            {"low": 0.0},
+            {"low": 0.75},
+            {"high": 1.0},
+            {"retry": 1},
+            {"review": 0.0},
+            {"review": 1.0},
+        ],
+        refused=[
+            {"pilot": 0},
+            {"low": -0.1},
+            {"low": 0.76},
+            {"high": 1.1},
+            {"retry": 0},
+            {"review": -0.1},
+            {"review": 1.1},
+        ],
+    )

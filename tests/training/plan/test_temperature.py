@@ -7,7 +7,7 @@ import math
 import pytest
 
 from breadth.base.errors import SettingsError
-from breadth.testing.mechanisms import check_mechanism
+from breadth.testing.mechanisms import check_edges, check_mechanism
 from breadth.training.chain import Chain
 from breadth.training.mechanism import Regime
 from breadth.training.objective import Objective
@@ -76,3 +76,14 @@ def test_before_the_first_generation_it_is_the_start() -> None:
 def test_the_end_is_exact_where_the_sum_would_not_be() -> None:
     assert 1.1 + (0.1 - 1.1) != 0.1
     assert at(Temperature(1.1, 0.1, over=3), 3) == 0.1
+
+    check_mechanism(Temperature(1.0, 1.4, 5, shape))  # type: ignore[arg-type]  # a parametrized literal
+
+
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        Temperature,
+        {"shape": "linear"},
+        accepted=[{"shape": "cosine"}, {"over": 1}],
+        refused=[{"over": 0}, {"shape": "other"}],
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from breadth.adapters.generic.layout import (
     IDENTIFYING_COLUMNS,
+    OUTCOME_COLUMNS,
     Layout,
     chart_names,
     check_mapping,
@@ -208,10 +209,16 @@ MIN_COMPLETION_CHARS = 20
 """Characters from which a text may be a completion; a shorter one is a label or a state."""
 
 
+MAX_ROWS_PER_STEP = 2
+"""Rows with the same metric at one step that a log may have: two processes may write into it."""
+MAX_WRITERS = 16
+"""Rows with the same metric at one step that the processes of one machine may have written."""
+
+
 def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[str | None], path: Path) -> None:
     """Raise for rows that are completions, not metrics: their numbers would be shown as those of training steps.
 
-    They hold a text, and name a problem or mostly repeat the step of the row before.
+    Many rows at one step give them away, with a long text, an answer, a grade or a problem; or a text and a problem.
     """
     columns: dict[str, bool] = {}
     for _, row in rows[:8]:
@@ -219,12 +226,30 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
     texts = [
         value for _, row in rows[:8] for name, value in row.items() if isinstance(value, str) and name not in aside
     ]
-    if max(map(len, texts), default=0) < MIN_COMPLETION_CHARS:
-        return
-    named = IDENTIFYING_COLUMNS & set(rollout_layout(columns, {}).columns.values())
-    repeats = sum(row.get(step) == last.get(step) for (_, last), (_, row) in pairwise(rows))
-    if named or 2 * repeats > len(rows):
-        raise UnknownFormatError(path, *describe_unmapped(columns))
+    found = set(rollout_layout(columns, {}).columns.values())
+    has_text = max(map(len, texts), default=0) >= MIN_COMPLETION_CHARS
+    has_problem = bool(found & IDENTIFYING_COLUMNS)
+    crowd = rows_per_step(rows, step, aside)
+    is_rollout = has_text or has_problem or bool(found & OUTCOME_COLUMNS)
+    if (has_text and has_problem) or (is_rollout and crowd > MAX_ROWS_PER_STEP):
+        problem, options = describe_unmapped(columns)
+        raise UnknownFormatError(path, problem, f"Say which column is what: {options}")
+    if crowd > MAX_WRITERS:
+        raise UnknownFormatError(
+            path,
+            f"holds {crowd:.0f} rows for each step, where a log has one.",
+            f"If a row is a completion, say which column is what: {describe_unmapped(columns)[1]}. If not, keep one row"
+            " of each step.",
+        )
+
+
+def rows_per_step(rows: NumberedRows, step: str, aside: Collection[str | None]) -> float:
+    """Return how many rows a step has on average, counted for the column that is filled most often."""
+    steps = {as_text(row[step]) for _, row in rows if row.get(step) is not None}
+    if len(rows) <= MAX_ROWS_PER_STEP * len(steps) or not steps:
+        return 1.0
+    filled = Counter(name for _, row in rows for name, value in row.items() if value is not None and name not in aside)
+    return max(filled.values(), default=0) / len(steps)
 
 
 class MetricTable:

@@ -120,22 +120,28 @@ def infer_layout(columns: Mapping[str, bool]) -> Layout | None:
 
 
 def describe_unmapped(columns: Mapping[str, bool]) -> tuple[str, str]:
-    """Return the problem of rollouts whose completion has no name we know, and the mapping to copy.
+    """Return the problem of rollouts that lack a column's name we know, and the options of the mapping to copy.
 
     ``columns``: column -> whether it holds numbers.
     """
     found = {ours: theirs for theirs, ours in rollout_layout(columns, {}).columns.items()}
     texts = [name for name, numeric in columns.items() if not numeric and name not in found.values()]
     numbers = [name for name, numeric in columns.items() if numeric and name not in found.values()]
+    unknown = []
     if IDENTIFYING_COLUMNS.isdisjoint(found):
+        unknown.append("problem")
         found["problem"] = "COLUMN"
-    found["completion"] = texts[0] if len(texts) == 1 else "COLUMN"
-    found.setdefault("reward", numbers[0] if len(numbers) == 1 else "COLUMN")
+    if "reward" not in found:
+        found["reward"] = numbers.pop() if len(numbers) == 1 else "COLUMN"
+    if "completion" not in found:
+        unknown.append("completion")
+        if candidates := texts or numbers:  # rollouts may do without: a grade is enough
+            found["completion"] = candidates[0] if len(candidates) == 1 else "COLUMN"
     pairs = [f"--map {ours}={shlex.quote(theirs)}" for ours, theirs in found.items()]
     return (
         f"holds one row per completion, not per step, and its columns ({', '.join(columns)}) do not say which is the"
-        " completion.",
-        f"Say which column is what: {' '.join(pairs)}",
+        f" {' and which the '.join(unknown)}.",
+        " ".join(pairs),
     )
 
 

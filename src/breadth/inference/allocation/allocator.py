@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from breadth.base.catalogue import Catalogue
+from breadth.base.catalogue import Catalogue, Paper
 from breadth.base.errors import require
 from breadth.inference.catalogue import ALLOCATORS
 from breadth.inference.stopping.rule import StopRule
@@ -66,6 +66,8 @@ class Allocator(ABC):
     """
 
     catalogue: ClassVar[Catalogue] = ALLOCATORS
+    paper: ClassVar[Paper | None] = None
+    """Where it comes from."""
 
     @abstractmethod
     def __call__(self, tasks: Sequence[str]) -> Allocation:

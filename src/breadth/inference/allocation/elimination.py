@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.allocation.allocator import (
     Allocation,
@@ -29,6 +30,8 @@ class Elimination(Allocator):
     of Adaptive-Consistency (arXiv 2305.11860). Harm: a judge's threshold that wrong candidates reach drops tasks
     unsolved. A budget mostly ends on tasks that cannot be solved at all, so set ``most``.
     """
+
+    paper = Paper("arXiv 2506.12721", "elimination")
 
     draws: int = 1
     """Samples per open task and round."""

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.allocation.allocator import (
     Allocation,
@@ -32,6 +33,8 @@ class GreedyMarginal(Allocator):
     chance predicted too low keeps its task without samples where ``strength`` is high; and hard tasks get few samples
     by design.
     """
+
+    paper = Paper("arXiv 2410.04707", "greedy marginal allocation")
 
     chances: Mapping[str, float] = field(default_factory=dict)
     """Task -> predicted chance that one sample solves it."""

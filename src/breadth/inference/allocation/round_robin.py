@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.allocation.allocator import (
     Allocation,
@@ -30,6 +31,8 @@ class RoundRobin(Allocator):
     adaptive vote.
     Harm: it never gives up a task, so the rest of a long run goes to tasks that cannot be solved; set ``most``.
     """
+
+    paper = Paper("arXiv 2601.21522", "reset-and-discard")
 
     width: int = 8
     """Most attempts in flight."""

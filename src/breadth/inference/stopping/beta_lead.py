@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths, map_combinations
@@ -25,6 +26,8 @@ class BetaLead(StopRule):
     them, so the chance of a wrong stop is not one minus the threshold. On stored votes it is smaller on easy questions
     and larger on hard ones.
     """
+
+    paper = Paper("arXiv 2305.11860", "Adaptive-Consistency: the Beta rule")
 
     threshold: float = 0.95
     """Posterior probability at which to stop."""

@@ -11,6 +11,7 @@ from math import comb, inf
 import numpy as np
 from numpy.typing import NDArray
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.stopping.beta_lead import binomial_sum
 from breadth.inference.stopping.rule import StopRule
@@ -41,6 +42,8 @@ class Certificate(StopRule):
     about twice the votes of `BetaLead`; an answer at a strategy's limit is not certified; samples that arrive by length
     are not independent.
     """
+
+    paper = Paper("arXiv 2510.17472", "anytime-valid certificate", "a Beta mixture for each rival")
 
     risk: float = 0.05
     """Largest chance of stopping at an answer that is not the most frequent."""

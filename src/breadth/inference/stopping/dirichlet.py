@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.stopping.beta_lead import beta_lead
 from breadth.inference.stopping.rule import StopRule
@@ -29,6 +30,8 @@ class Dirichlet(StopRule):
     the others' distribution functions. The default is the paper's.
     Harm: as for `BetaLead`: the leader is chosen after looking, and the test repeats at every vote.
     """
+
+    paper = Paper("arXiv 2305.11860", "Adaptive-Consistency: the Dirichlet rule")
 
     threshold: float = 0.95
     """Posterior probability at which to stop."""

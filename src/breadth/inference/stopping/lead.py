@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths
@@ -23,6 +24,8 @@ class Lead(StopRule):
     side of the null hypothesis lies beyond its cap; its mixture form needs three as well. Hence the default. Harm: a
     lead of three means less at 20 votes than at 3, so on hard questions it stops too early.
     """
+
+    paper = Paper("arXiv 2503.17587", "ConSol as its code runs", "its shipped constants amount to a lead of three")
 
     votes: int = 3
     """How far ahead the leader must be."""

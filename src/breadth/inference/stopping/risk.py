@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.stopping.beta_lead import BetaLead
 from breadth.inference.stopping.rule import StopRule
@@ -38,6 +39,12 @@ class Risk(StopRule):
     get a higher risk than stated; the full vote may be wrong itself. Give the strategy the same ``most``. A vote that
     cannot be read is not counted.
     """
+
+    paper = Paper(
+        "ours",
+        "a stated risk",
+        "optimal stopping on a finite horizon, with the cost of a disagreement set so that the stated risk is met",
+    )
 
     risk: float = 0.02
     """Share of questions that may end with another answer than the full vote gives."""

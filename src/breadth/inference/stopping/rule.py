@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.base.catalogue import Catalogue
+from breadth.base.catalogue import Catalogue, Paper
 from breadth.inference.catalogue import STOP_RULES
 from breadth.inference.voting import VoteState
 from breadth.measure.validate import BoolArray
@@ -22,6 +22,8 @@ class StopRule(ABC):
     """Decides when a vote may stop. It sees only counts and order of votes, never texts; it holds no state."""
 
     catalogue: ClassVar[Catalogue] = STOP_RULES
+    paper: ClassVar[Paper | None] = None
+    """Where it comes from."""
     by_counts: ClassVar[bool] = False
     """Whether it uses only the number of votes and the five largest counts, not their order, for faster replays."""
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.stopping.beta_lead import BetaLead, beta_lead
 from breadth.inference.stopping.rule import StopRule
@@ -33,6 +34,13 @@ class Shapes(StopRule):
     Harm: it is only as good as the library resembles the questions. It bounds each question's chance, not the average,
     and knows no last vote; to state an average risk against a full vote use `Risk`.
     """
+
+    paper = Paper(
+        "arXiv 2602.05395",
+        "optimal Bayesian stopping by answer shapes",
+        "the exact form with two counts and a remainder; libraries (`inference.stopping.shape_library`) are fitted from"
+        " stored votes",
+    )
 
     delta: float = 0.05
     """Largest chance, when it stops, that the leader is not the most frequent answer."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths, map_combinations
@@ -29,6 +30,10 @@ class Sprt(StopRule):
     three to one. Harm: the two answers are chosen after looking, so alpha and beta are not the error rates of Wald's
     theorem; for a guarantee use `Certificate`.
     """
+
+    paper = Paper(
+        "arXiv 2503.17587", "ConSol's test", "a true sequential test; see `lead` for what its constants amount to"
+    )
 
     share: float = 0.75
     """The leader's share of the two under the alternative hypothesis; the null is one half."""

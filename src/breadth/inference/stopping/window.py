@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import MeasureError, require
 from breadth.inference.stopping.rule import StopRule
 from breadth.inference.stored_votes import Paths
@@ -23,6 +24,8 @@ class UnanimousWindow(StopRule):
     votes, so a late unanimous window does not overrule an earlier and larger majority.
     Harm: once a window has split, its remaining votes are wasted; the Beta rule needs fewer for the same agreement.
     """
+
+    paper = Paper("arXiv 2401.10480", "early-stopping self-consistency (windows)")
 
     size: int = 5
     """Votes in a window."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.beta_lead import BetaLead
@@ -24,6 +27,11 @@ class AdaptiveVote(Strategy):
     Harm: short completions arrive first, so with a width above 1 an early decision favours answers that are quick to
     write.
     """
+
+    paper = Paper(
+        "arXiv 2305.11860", "Adaptive-Consistency", "runs after every arrival; never more in flight than could decide"
+    )
+    example: ClassVar[Mapping[str, Any]] = {"most": 6, "width": 3}
 
     most: int = 40
     """Most samples."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.prompts import with_suffix
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
@@ -35,6 +37,13 @@ class BatchExploration(Strategy):
     applied to them. Harm: it trades the accuracy of a single sample for coverage. Use it with a judge that can tell
     right from wrong; by vote alone it may be worse than an adaptive vote.
     """
+
+    paper = Paper(
+        "arXiv 2509.06941",
+        "batch exploration",
+        "a prompt-level relative of a training-time penalty; candidates are marked as not independent",
+    )
+    example: ClassVar[Mapping[str, Any]] = {"batch": 2, "rounds": 2}
 
     batch: int = 4
     """Samples per round."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.records import Answer, Ask, Candidate, Judge, Run, Task
 from breadth.inference.stopping.never import Never
@@ -24,6 +26,9 @@ class BestOfN(Strategy):
     plain vote decides and a note says so. Harm: with a weak judge and a large n it is worse than the plain vote,
     unweighted first.
     """
+
+    paper = Paper("arXiv 2408.03314", "weighted best-of-N")
+    example: ClassVar[Mapping[str, Any]] = {"n": 3}
 
     needs: ClassVar[frozenset[str]] = frozenset({"judge"})
 

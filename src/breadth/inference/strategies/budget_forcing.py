@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.records import Ask, Candidate, Request, Run, Task
 from breadth.inference.strategy import Strategy
@@ -31,6 +32,13 @@ class BudgetForcing(Strategy):
     an optimum, forced thinking makes answers vary and accuracy fall: for a 1.5B model on GSM8K from 87 % to 70 % (arXiv
     2506.04210), where the same tokens spent on independent traces gain. Measure first; see parallel thinking.
     """
+
+    paper = Paper(
+        "arXiv 2501.19393, 2506.04210",
+        "budget forcing, exact and minimum thinking",
+        "the remainder is enforced at every continuation, so the cap is never exceeded",
+    )
+    example: ClassVar[Mapping[str, Any]] = {"cues": 2}
 
     cues: int = 1
     """Number of times that an end of thinking is ignored."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from breadth.base.errors import require
 from breadth.inference.prompts import with_model
@@ -36,6 +38,10 @@ class Cascade(Strategy):
     Harm: the confidence is that of the vote, not of being right: a small model that agrees on a wrong answer is never
     asked again.
     """
+
+    example: ClassVar[Mapping[str, Any]] = {
+        "stages": [{"strategy": {"kind": "single"}}, {"strategy": {"kind": "vote", "n": 3}}]
+    }
 
     stages: tuple[CascadeStage, ...]
     """Stages, cheapest first."""

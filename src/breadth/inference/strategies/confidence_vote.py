@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.confidence import ConfidenceGate, Gauge, borda_weights, decide_gate, keep_threshold
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
@@ -84,6 +85,14 @@ class ConfidenceVote(Strategy):
     ours, the paper samples 512.
     Harm: keeping 10 % drops nine votes of ten, and loses where the model is wrong with confidence.
     """
+
+    paper = Paper(
+        "arXiv 2508.15260",
+        "DeepConf, offline",
+        "over any API that streams log-probs; only while a gate has shown that confidence predicts correctness within a"
+        " question",
+    )
+    example: ClassVar[Mapping[str, Any]] = {"n": 4, "trust": True}
 
     n: int = 32
     """Completions to sample."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.confidence import ConfidenceGate, Gauge, decide_gate, keep_threshold
 from breadth.inference.halting import LowConfidence
@@ -38,6 +40,9 @@ class OnlineConfidenceVote(Strategy):
     we do not. Harm: completions shorter than the window are never ended: set the window to a fraction of their length,
     and fit the gate with it. Keeping 10 % loses where the model is wrong with confidence.
     """
+
+    paper = Paper("arXiv 2508.15260", "DeepConf, online", "as offline; completions are halted by `inference.halting`")
+    example: ClassVar[Mapping[str, Any]] = {"warm_up": 3, "most": 6, "width": 2, "trust": True, "gauge": {"window": 4}}
 
     warm_up: int = 16
     """Completions sampled in full before any is ended."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from breadth.base.errors import require
 from breadth.inference.records import Answer, Fork, Run, Task
@@ -22,6 +24,8 @@ class Panel(Strategy):
     are independent even where the samples of one run are not.
     Harm: none beyond its cost, which is that of all runs; the runs do not stop early when they agree.
     """
+
+    example: ClassVar[Mapping[str, Any]] = {"strategy": {"kind": "early-exit", "trials": 1}, "runs": 2}
 
     strategy: Strategy = EarlyExit()
     """Strategy of each run."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.never import Never
@@ -79,6 +82,9 @@ class ParallelThinking(Strategy):
     Harm: the cap cuts long traces, so the vote favours answers that are quick to reach, most when the budget holds few
     traces.
     """
+
+    paper = Paper("arXiv 2506.04210", "parallel thinking at an equal budget")
+    example: ClassVar[Mapping[str, Any]] = {"tokens": 100, "width": 3}
 
     tokens: int = 16_384
     """Most output tokens of all traces together."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class PromptVariation(Strategy):
     examples, languages) and measure.
     Harm: a bad variant costs its share of the samples, and lowers the leading answer's share, so the vote takes longer.
     """
+
+    example: ClassVar[Mapping[str, Any]] = {"vote": {"kind": "adaptive-vote", "most": 4, "width": 2}}
 
     variants: tuple[Variant, ...] = DEFAULT_VARIANTS
     """Prompt variants."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import MeasureError, require
 from breadth.inference.prompts import with_turns
 from breadth.inference.records import Ask, Candidate, Prompt, Run, Task
@@ -81,6 +83,9 @@ class Revision(Strategy):
     right answers wrong about as often as wrong ones right (arXiv 2310.01798); an adaptive vote makes better use of as
     many samples.
     """
+
+    paper = Paper("arXiv 2408.03314", "revisions", "selection over the whole chain")
+    example: ClassVar[Mapping[str, Any]] = {"rounds": 3}
 
     rounds: int = 4
     """Replies of the chain, the first included."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.records import Answer, Fork, Run, Task
 from breadth.inference.stopping.never import Never
@@ -23,6 +26,9 @@ class Split(Strategy):
     of 16; tune it on your tasks. The confidence is that of a vote of chains, each counting once: chains are
     independent, replies of one chain are not. Harm: that of `Revision` for models that were not trained to revise.
     """
+
+    paper = Paper("arXiv 2408.03314", "sequential-parallel split")
+    example: ClassVar[Mapping[str, Any]] = {"chains": 2, "revision": {"rounds": 2}}
 
     chains: int = 4
     """Number of concurrent chains."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.records import Ask, Candidate, Run, Task
 from breadth.inference.stopping.never import Never
@@ -20,6 +23,9 @@ class Vote(Strategy):
     Harm: on a question where a wrong answer is the likeliest one, more votes make the wrong answer more certain. Easy
     questions get as many samples as hard ones; `AdaptiveVote` stops when the vote is decided.
     """
+
+    paper = Paper("arXiv 2203.11171", "self-consistency", "by equivalence class; an unparsable answer never votes")
+    example: ClassVar[Mapping[str, Any]] = {"n": 4}
 
     n: int = 8
     """Completions to sample."""

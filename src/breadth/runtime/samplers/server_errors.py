@@ -203,7 +203,10 @@ def to_server_error(url: str, status: int, message: str, wait: float | None) -> 
 def remedy_for(status: int, message: str, no_quota: bool) -> str:
     """Return what to do about a status, by the message that came with it."""
     if status in (401, 403):
-        return "The server wants a key, or another one: give it with --key or in the environment."
+        return (
+            "The server wants a key, or another one: give it in OPENAI_API_KEY or BREADTH_KEY (breadth serve:"
+            " BREADTH_UPSTREAM_KEY)."
+        )
     if no_quota:
         return "The account behind the key has nothing left: raise its limit, or use another key."
     if status in (400, 413, 422) and _TOO_LONG.search(message):

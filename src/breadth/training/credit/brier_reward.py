@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, Role, Selection
@@ -87,6 +88,8 @@ class BrierReward(Mechanism[Rollouts, None]):
     Harm: if all problems are equally hard, q collapses to one value, which is calibrated and useless. Check that
     ``confidence_right`` stays above ``confidence_wrong``; mix difficulties or raise the temperature.
     """
+
+    paper = Paper("arXiv 2507.16806", "RLCR", "a malformed response gets the lowest reward the formula can give")
 
     precedes = Role.ESTIMATOR
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Mean
 from breadth.measure.degeneracy import Gates, computation_tokens, response_degeneracy
-from breadth.training.mechanism import Effect, Mechanism, Role, Selection
+from breadth.training.mechanism import CLIP_HIGHER, Effect, Mechanism, RecipeTable, Role, Selection
 from breadth.training.records import Rollouts, not_none
 
 DETECTORS = ("n-gram repetition", "tail loop", "answer repetition", "early answer", "computation skipping")
@@ -46,6 +47,27 @@ class DegenerateGuard(Mechanism[Rollouts, DegenerateGuardState]):
     whole group. If ``muted`` is above a few per cent, repair the data or the checker. Honest long derivations repeat
     notation.
     """
+
+    paper = Paper(
+        "arXiv 2605.28388",
+        "over-hard problems",
+        "no formula was published; gates and states are ours, and the docstrings say so",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"gates": Gates(needed=99)}
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "guarded": RecipeTable(
+            (
+                {"kind": "group-advantage"},
+                {"kind": "degenerate-guard"},
+                {"kind": "rare-success-cap"},
+                {"kind": "flat-filter", "on": "advantage"},
+                CLIP_HIGHER,
+                {"kind": "fork-thermostat"},
+            ),
+            "ours",
+            "The thermostat; successes that look accidental are muted or capped first.",
+        ),
+    }
 
     follows = Role.ESTIMATOR
 

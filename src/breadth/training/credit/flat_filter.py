@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import REWARD_TOLERANCE, find_successes
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import CLIP_HIGHER, Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import group_count, group_mean, masked_values
 from breadth.training.records import Rollouts, not_none
 
@@ -33,6 +35,15 @@ class FlatFilter(Mechanism[Rollouts, None]):
     ``on="reward"`` any shaping, even a length penalty of 1e-5, keeps a flat group. Training accuracy over kept groups
     is conditional on mixed groups and cannot be compared between runs.
     """
+
+    paper = Paper("arXiv 2503.14476", "DAPO: dynamic sampling", "zero-variance groups are dropped without refill")
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "dapo": RecipeTable(
+            ({"kind": "group-advantage"}, {"kind": "flat-filter"}, CLIP_HIGHER),
+            "2503.14476",
+            "Flat groups are dropped, not refilled; overlong shaping is a reward function's job.",
+        ),
+    }
 
     follows = Role.ESTIMATOR
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import group_count, group_mean, group_sum, masked_values
 from breadth.training.records import Rollouts
 
@@ -25,6 +27,26 @@ class GroupAdvantage(Mechanism[Rollouts, None]):
     Harm: dividing by a small deviation amplifies rare successes (one in eight: A = 2.47, 2.65 by the population) and
     with them noise on overly hard problems. A group with equal rewards, or with one rollout, gives no advantage.
     """
+
+    paper = Paper(
+        "arXiv 2402.03300, 2503.20783",
+        "GRPO and Dr. GRPO",
+        "sample or population deviation by name; denominators of the whole optimizer batch",
+    )
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "grpo": RecipeTable(
+            ({"kind": "group-advantage"}, {"kind": "clipped-policy"}),
+            "2402.03300",
+            "The paper adds ReferenceKL(coefficient=0.04, estimator='k3'), which most recent work leaves out.",
+            reduction="sequence-mean",
+        ),
+        "dr_grpo": RecipeTable(
+            ({"kind": "group-advantage", "scale": "none"}, {"kind": "clipped-policy"}),
+            "2503.20783",
+            "The length is the trainer's maximum response length.",
+            reduction="fixed-length",
+        ),
+    }
 
     role = Role.ESTIMATOR
 

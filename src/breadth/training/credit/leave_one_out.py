@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.stats import Mean
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import UNCLIPPED, Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import group_count, group_mean, group_sum, masked_values
 from breadth.training.records import Rollouts
 
@@ -22,6 +25,17 @@ class LeaveOneOut(Mechanism[Rollouts, None]):
     Harm: none of its own. But without a scale, problems of medium difficulty get the largest advantages, and rare
     successes are not amplified. A group of one, or with equal rewards, gives no advantage.
     """
+
+    paper = Paper("arXiv 2402.14740", "RLOO")
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "rloo": RecipeTable(
+            ({"kind": "leave-one-out"}, UNCLIPPED),
+            "2402.14740",
+            "Sums over the tokens of each response. Strictly on-policy and in full precision it was the strongest row"
+            " of 2603.11682.",
+            reduction="fixed-length",
+        ),
+    }
 
     role = Role.ESTIMATOR
 

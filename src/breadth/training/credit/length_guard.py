@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, Role, Selection
@@ -48,6 +49,13 @@ class LengthGuard(Mechanism[Rollouts, LengthGuardState]):
     Harm: shorter is often better, and a model that becomes concise is muted too: do not use it where that is the aim. A
     change of the data mix also changes the length. Muting makes a group's mean advantage negative.
     """
+
+    paper = Paper(
+        "arXiv 2605.28388",
+        "over-hard problems",
+        "no formula was published; gates and states are ours, and the docstrings say so",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"floor": 0.0}
 
     follows = Role.ESTIMATOR
 

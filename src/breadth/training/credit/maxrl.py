@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import find_successes
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import UNCLIPPED, Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import group_count, masked_values
 from breadth.training.records import Rollouts
 
@@ -31,6 +33,21 @@ class MaxRL(Mechanism[Rollouts, None]):
     success lowers all of its rollouts. That cancels over many samples, but in one batch it is noise that grows with the
     share of such groups (the stat ``all_fail``).
     """
+
+    paper = Paper(
+        "arXiv 2602.02710",
+        "MaxRL",
+        "groups without a success keep their control variate, without which the gradient is biased",
+    )
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "maxrl": RecipeTable(
+            ({"kind": "maxrl"}, UNCLIPPED),
+            "2602.02710",
+            "Sums over the tokens of each response, which the objective's gradient requires; unbiased on strictly"
+            " on-policy updates.",
+            reduction="fixed-length",
+        ),
+    }
 
     role = Role.ESTIMATOR
 

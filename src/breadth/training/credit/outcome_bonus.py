@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Counts, Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
@@ -41,6 +42,13 @@ class OutcomeBonus(Mechanism[Rollouts, OutcomeCounts]):
     one, a frequent answer is penalised but an unparsable one is not: keep the coefficient below the advantage gap
     between correct and wrong, and between good and bad format.
     """
+
+    paper = Paper(
+        "arXiv 2509.06941",
+        "outcome-based exploration, over generations",
+        "an unparsable answer gets no bonus; counts are from before the generation",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"coefficient": 0.0}
 
     follows = Role.ESTIMATOR
 

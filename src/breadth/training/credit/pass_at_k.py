@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import find_successes
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import CLIP_HIGHER, Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import group_count
 from breadth.training.records import Rollouts
 
@@ -39,6 +41,19 @@ class PassAtK(Mechanism[Rollouts, None]):
     Harm: pass@1 can fall, as problems interfere (2602.21189), and the signal vanishes as the policy solves more.
     (verl's ``grpo_passk`` is another method, 2503.19595.)
     """
+
+    paper = Paper(
+        "arXiv 2508.10751, 2505.15201",
+        "pass@k training, PKPO",
+        "both forms, any two reward levels; a leave-one-out baseline for the unbiased one",
+    )
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "passk": RecipeTable(
+            ({"kind": "pass-at-k"}, CLIP_HIGHER),
+            "2508.10751",
+            "The paper continues with pass@1 training; the clip is DAPO's, we do not know the paper's.",
+        ),
+    }
 
     role = Role.ESTIMATOR
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
@@ -35,6 +37,14 @@ class PlanningCredit(Mechanism[Rollouts, None]):
 
     Harm: it rewards the phrases themselves; check that responses do not fill up with them.
     """
+
+    paper = Paper(
+        "arXiv 2509.03646",
+        "HICRA",
+        "grams (`training.credit.strategic_grams`) clustered by wording unless embeddings are given; the form reported"
+        " for the authors' code is available by name",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0.0}
 
     follows = Role.ESTIMATOR
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.credit.successes import find_successes
@@ -28,6 +32,13 @@ class RareSuccessCap(Mechanism[Rollouts, None]):
     Harm: a true first success on a hard problem is limited too. A second, independent checker is the better guard if
     there is one. The group's advantages no longer sum to zero.
     """
+
+    paper = Paper(
+        "arXiv 2605.28388",
+        "over-hard problems",
+        "no formula was published; gates and states are ours, and the docstrings say so",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"cap": math.inf}
 
     follows = Role.ESTIMATOR
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
@@ -26,6 +29,11 @@ class RepeatPenalty(Mechanism[Rollouts, None]):
     ``coefficient * (n - 1) / n`` below the gap between the advantages of correct and wrong. An unparsable answer is
     never penalised; give the format its own reward.
     """
+
+    paper = Paper(
+        "arXiv 2509.06941", "outcome-based exploration, within a batch", "an unparsable answer gets no penalty"
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"coefficient": 0.0}
 
     follows = Role.ESTIMATOR
 

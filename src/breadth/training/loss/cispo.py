@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
-from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import (
+    ON_POLICY_REMEDY,
+    Effect,
+    Mechanism,
+    NoEffect,
+    RecipeTable,
+    Regime,
+    Role,
+    Selection,
+)
 from breadth.training.ops import ratio
 from breadth.training.records import Batch, not_none
 
@@ -32,6 +43,15 @@ class Cispo(Mechanism[Batch, None]):
     Harm: nothing stops a token that moves the wrong way: with many updates per generation the policy can drift far from
     the old one. On strictly on-policy updates it is the plain policy gradient.
     """
+
+    paper = Paper("arXiv 2506.13585", "CISPO", "both conventions, named: around one (the paper, verl) and a cap (TRL)")
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "cispo": RecipeTable(
+            ({"kind": "group-advantage"}, {"kind": "cispo"}),
+            "2506.13585",
+            "The weight is bounded around one; TRL's cap is Cispo(bounds='cap').",
+        ),
+    }
 
     role = Role.SURROGATE
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.loss.token_selection import covariance, no_covariance, selection_mask, share_too_small, token_keys
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import sample_tokens, share_to_count
 from breadth.training.records import Batch, not_none
 
@@ -29,6 +32,16 @@ class ClipCov(Mechanism[Batch, None]):
     standard deviation there may be no candidate at all (check ``candidates``). Both collapse and a surge of entropy
     have been reported in long runs on Qwen3 base models.
     """
+
+    paper = Paper("arXiv 2505.22617", "Clip-Cov", "sampled over the whole batch and all ranks, not per micro-batch")
+    neutral: ClassVar[Mapping[str, Any]] = {"share": 0.0}
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "clip_cov": RecipeTable(
+            ({"kind": "group-advantage"}, {"kind": "clipped-policy", "low": 1.0, "high": 1.0}, {"kind": "clip-cov"}),
+            "2505.22617",
+            "On top of a clip of [0, 2], as in the paper's scripts, which also drop and refill flat groups.",
+        ),
+    }
 
     follows = Role.SURROGATE
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
@@ -26,6 +27,8 @@ class ClippedPolicy(Mechanism[Batch, None]):
     Harm: the clip removes the gradient of exactly the rare tokens that exploration needs; clip-higher can overshoot
     (+298 % entropy on a 32B model, 2603.11682). On strictly on-policy updates the ratio is 1 and no bound acts.
     """
+
+    paper = Paper("arXiv 1707.06347, 2503.14476", "PPO's clip; DAPO's clip-higher", "the dual clip only on request")
 
     role = Role.SURROGATE
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
@@ -29,6 +32,9 @@ class EntropyAdvantage(Mechanism[Batch, None]):
     correct and wrong by ``1 + (1 - 2q) / cap``, with q the share of correct rollouts: hard problems narrow faster and
     easy ones more slowly.
     """
+
+    paper = Paper("arXiv 2506.14758", "entropy-shaped advantage", "defaults not confirmed by a source")
+    neutral: ClassVar[Mapping[str, Any]] = {"scale": 0.0}
 
     precedes = Role.SURROGATE
 

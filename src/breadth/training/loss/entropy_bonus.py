@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from breadth.base.errors import require
 from breadth.training.entropy import ENTROPY_GRADIENT, entropy_bonus_terms, mean_entropy
@@ -25,6 +27,8 @@ class EntropyBonus(Mechanism[Batch, None]):
     (2505.22617). The bonus is also reported to lengthen responses without making them correct more often (2509.03646).
     Prefer a mechanism that controls the entropy: ``entropy-target``, ``fork-thermostat``.
     """
+
+    neutral: ClassVar[Mapping[str, Any]] = {"coefficient": 0.0}
 
     coefficient: float = 0.001
     """Coefficient of the entropy; 0.001 in earlier versions of verl, 0 (off) in verl and TRL today."""

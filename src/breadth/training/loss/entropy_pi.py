@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.entropy import EntropySource, fields_for, mean_entropy
@@ -54,6 +55,9 @@ class EntropyPI(Mechanism[Batch, PIState]):
     tokens of every correct answer (-1) or of every wrong one (1) have no advantage. It acts only where there is an
     advantage.
     """
+
+    paper = Paper("arXiv 2511.15248", "EntroPIC", "one coefficient per batch, inside the clip, with anti-wind-up")
+    neutral: ClassVar[Mapping[str, Any]] = {"proportional": 0.0, "integral": 0.0}
 
     precedes = Role.SURROGATE
 

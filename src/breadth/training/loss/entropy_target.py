@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.entropy import ENTROPY_GRADIENT, EntropySource, entropy_bonus_terms, mean_entropy
@@ -59,6 +60,13 @@ class EntropyTarget(Mechanism[Batch, TargetState]):
     manuals) drives the coefficient to its limit; then ``outside`` is 1 in the log. A target below every entropy never
     acts: -1. Set ``target_share`` if you do not know the level. The coefficient falls as slowly as it rises.
     """
+
+    paper = Paper(
+        "arXiv 2505.22312",
+        "Skywork-OR1's adaptive coefficient",
+        "stepped per optimizer step; the target may be a share of the run's own start",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"smallest": 0.0, "largest": 0.0}
 
     target: float = 0.2
     """Target entropy per trained token, in nats; not used with ``target_share``."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.entropy import ENTROPY_GRADIENT, EntropyHistogram, entropy_bonus_terms
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
+from breadth.training.mechanism import CLIP_HIGHER, Effect, Mechanism, NoEffect, RecipeTable, Regime, Selection
 from breadth.training.ops import masked_values
 from breadth.training.records import Batch, not_none
 
@@ -90,6 +91,17 @@ class ForkThermostat(Mechanism[Batch, ThermostatState]):
     Harm: entropy is not a goal in itself: one paper saw no clear relation between its level and the score (2505.22617).
     A floor above what the task needs keeps the policy from committing; monitor the reward together with the entropy.
     """
+
+    paper = Paper("ours", "a band for the entropy of the forking tokens")
+    neutral: ClassVar[Mapping[str, Any]] = {"limit": 0.0}
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "thermostat": RecipeTable(
+            ({"kind": "group-advantage"}, CLIP_HIGHER, {"kind": "fork-thermostat"}),
+            "ours",
+            "Group advantages and clip-higher; the entropy of the forking tokens is held in a band around the run's own"
+            " start.",
+        ),
+    }
 
     share: float = 0.2
     """Share of tokens that fork if the entropy decides; 0.2 in 2506.01939."""

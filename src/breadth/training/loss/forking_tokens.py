@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.loss.token_selection import selection_mask, share_too_small, token_keys
-from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
+from breadth.training.mechanism import CLIP_HIGHER, Effect, Mechanism, NoEffect, RecipeTable, Regime, Selection
 from breadth.training.ops import masked_values, select_largest
 from breadth.training.records import Batch, not_none
 
@@ -31,6 +34,20 @@ class ForkingTokens(Mechanism[Batch, None]):
     Harm: the gain grows with the model (+11 points on AIME25 at 32B, none at 8B in the paper), so small models may
     lose. Fewer than one in ten of these tokens plans (2509.03646): it finds uncertainty, not strategy.
     """
+
+    paper = Paper(
+        "arXiv 2506.01939",
+        "forking tokens, the 80/20 rule",
+        "ranked over the whole batch; certain tokens are never kept",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"share": 1.0}
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "forking": RecipeTable(
+            ({"kind": "group-advantage"}, {"kind": "flat-filter"}, CLIP_HIGHER, {"kind": "forking-tokens"}),
+            "2506.01939",
+            "On top of DAPO; the gain grows with the model.",
+        ),
+    }
 
     share: float = 0.2
     """Share of tokens that keep their policy loss; 0.2 in the paper; 1 switches it off. TRL calls it

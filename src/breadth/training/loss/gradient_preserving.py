@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
-from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import (
+    ON_POLICY_REMEDY,
+    Effect,
+    Mechanism,
+    NoEffect,
+    RecipeTable,
+    Regime,
+    Role,
+    Selection,
+)
 from breadth.training.ops import ratio
 from breadth.training.records import Batch, not_none
 
@@ -34,6 +46,27 @@ class GradientPreserving(Mechanism[Batch, None]):
     The released CE-GPPO scripts use 0.5 for 1.5B models, and ``high = 0.2``. On strictly on-policy updates it
     is the plain policy gradient.
     """
+
+    paper = Paper(
+        "arXiv 2508.07629, 2509.20712",
+        "GPPO and CE-GPPO",
+        "without dual clip by default, which drops gradients in their code",
+    )
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "gppo": RecipeTable(
+            ({"kind": "group-advantage"}, {"kind": "gradient-preserving"}),
+            "2508.07629",
+            "The paper adds a language-model loss on right rollouts.",
+        ),
+        "ce_gppo": RecipeTable(
+            (
+                {"kind": "group-advantage"},
+                {"kind": "gradient-preserving", "high": 0.2, "below": 0.75, "dual": 10.0},
+            ),
+            "2509.20712",
+            "The released 7B settings; below=0.5 for 1.5B. The scripts also drop and refill flat groups.",
+        ),
+    }
 
     role = Role.SURROGATE
 

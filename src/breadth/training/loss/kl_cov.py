@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.loss.token_selection import covariance, no_covariance, selection_mask, share_too_small, token_keys
-from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Selection
+from breadth.training.mechanism import (
+    ON_POLICY_REMEDY,
+    UNCLIPPED,
+    Effect,
+    Mechanism,
+    NoEffect,
+    RecipeTable,
+    Regime,
+    Selection,
+)
 from breadth.training.ops import log_ratio, masked_values, select_largest, share_to_count
 from breadth.training.records import Batch, not_none
 
@@ -30,6 +41,20 @@ class KLCov(Mechanism[Batch, None]):
     policies agree, so they do nothing on strictly on-policy updates. Both collapse and a surge of entropy have been
     reported in long runs on Qwen3 base models.
     """
+
+    paper = Paper(
+        "arXiv 2505.22617",
+        "KL-Cov",
+        "selected over the whole batch and all ranks, not per micro-batch; also with the paper's full KL",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"share": 0.0}
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "kl_cov": RecipeTable(
+            ({"kind": "group-advantage"}, UNCLIPPED, {"kind": "kl-cov"}),
+            "2505.22617",
+            "No clip, as in the paper's code; no effect on-policy. The scripts also drop and refill flat groups.",
+        ),
+    }
 
     share: float = 2e-3
     """Share of all tokens to penalise; 2e-3 for 7B, 2e-4 for 32B in the paper (its scripts write 0.2 and 0.02 percent).

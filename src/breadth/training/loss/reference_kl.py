@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
@@ -38,6 +40,13 @@ class ReferenceKL(Mechanism[Batch, None]):
     Harm: it keeps the policy near a reference that may not solve the task, and costs a forward pass of the reference.
     k3 explodes on tokens that are likely for the reference but not for the policy: its gradient is ``1 - exp(-d)``.
     """
+
+    paper = Paper(
+        "Schulman 2020",
+        "KL estimators k1, k2, k3 as a loss",
+        "also k3 with the gradient of k2, the only one with the right value and the right gradient",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"coefficient": 0.0}
 
     coefficient: float = 0.001
     """Penalty per nat; 0 switches it off."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
 from breadth.training.entropy import EntropySource, fields_for, mean_entropy
@@ -50,6 +51,9 @@ class Repo(Mechanism[Batch, RepoState]):
     times its advantage. Doubling and halving at every step oscillates around the start by design. The paper's
     strongest row was not this but strictly on-policy updates with the ratio in full precision.
     """
+
+    paper = Paper("arXiv 2603.11682", "REPO-R", "floor at zero against sign flips; the range of the scale is ours")
+    neutral: ClassVar[Mapping[str, Any]] = {"scale": 0.0, "smallest": 0.0}
 
     precedes = Role.SURROGATE
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
-from breadth.training.mechanism import ON_POLICY_REMEDY, Effect, Mechanism, NoEffect, Regime, Role, Selection
+from breadth.training.mechanism import (
+    ON_POLICY_REMEDY,
+    Effect,
+    Mechanism,
+    NoEffect,
+    RecipeTable,
+    Regime,
+    Role,
+    Selection,
+)
 from breadth.training.ops import log_ratio, sequence_mean
 from breadth.training.records import Batch, not_none
 
@@ -29,6 +41,16 @@ class SequenceRatio(Mechanism[Batch, None]):
     meant for tokens (0.2) it hardly ever clips. A mean over few tokens is noisier, so expect short responses among the
     clipped ones.
     """
+
+    paper = Paper("arXiv 2507.18071", "GSPO", "the token form, equal to the paper's where a response has one advantage")
+    recipes: ClassVar[Mapping[str, RecipeTable]] = {
+        "gspo": RecipeTable(
+            ({"kind": "group-advantage"}, {"kind": "sequence-ratio"}),
+            "2507.18071",
+            "Needs several updates per generation.",
+            reduction="sequence-mean",
+        ),
+    }
 
     role = Role.SURROGATE
 

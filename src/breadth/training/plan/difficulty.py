@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+from breadth.base.catalogue import Paper
 from breadth.base.errors import MechanismError, require
 from breadth.base.stats import Counts, Max, Mean
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Selection
@@ -89,6 +90,13 @@ class Difficulty(Mechanism[Plan, DifficultyState]):
     Harm: the logged training accuracy becomes that of the chosen problems and cannot be compared between runs. Problems
     with a lax checker look easy or active: this does not check the data.
     """
+
+    paper = Paper(
+        "arXiv 2605.28388",
+        "over-hard problems",
+        "no formula was published; gates and states are ours, and the docstrings say so",
+    )
+    neutral: ClassVar[Mapping[str, Any]] = {"low": 0.0, "high": 1.0}
 
     pilot: int = 16
     """Rollouts that decide; 16 in Pilot-Commit."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from breadth.base.errors import require
 from breadth.base.stats import Mean
@@ -25,6 +26,9 @@ class Temperature(Mechanism[Plan, None]):
     cannot be compared, so an entropy controller would follow the schedule. Samples at a higher temperature are more
     diverse and more often wrong.
     """
+
+    neutral: ClassVar[Mapping[str, Any]] = {"start": 1.0, "end": 1.0}
+    example: ClassVar[Mapping[str, Any]] = {"start": 1.0, "end": 1.2, "over": 100}
 
     start: float
     """Temperature of the first generation."""
