@@ -198,6 +198,10 @@ def test_the_contract(mechanism: BrierReward) -> None:
     check_mechanism(mechanism)
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(BrierReward, {"form": "paper"}, accepted=[{"form": "code"}], refused=[{"form": "other"}])
+
+
 def test_stats_tell_the_confidence_in_right_answers_from_that_in_wrong_ones() -> None:
     # Half right is not right. The last one states nothing.
     batch = rollouts([1.0, 1.0, 0.0, 0.5, 0.0], [0.9, 0.7, 0.4, 0.2, ""])
@@ -205,7 +209,3 @@ def test_stats_tell_the_confidence_in_right_answers_from_that_in_wrong_ones() ->
     assert (stats["confidence_right"].total, stats["confidence_right"].count) == (pytest.approx(1.6), 2)
     assert (stats["confidence_wrong"].total, stats["confidence_wrong"].count) == (pytest.approx(0.6), 2)
     assert (stats["brier"].total, stats["brier"].count) == (pytest.approx(0.01 + 0.09 + 0.16 + 0.09), 4)
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(BrierReward, {"form": "paper"}, accepted=[{"form": "code"}], refused=[{"form": "other"}])

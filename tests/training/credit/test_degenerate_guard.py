@@ -123,10 +123,10 @@ def test_a_response_counts_as_positive_when_any_of_its_tokens_is() -> None:
     assert DegenerateGuard().init() == DegenerateGuardState(generations=0, computation=0.0)
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(DegenerateGuard, {"settle": 5}, accepted=[{"settle": 1}], refused=[{"settle": 0}])
+
+
 def test_a_response_without_an_advantage_has_nothing_to_mute() -> None:
     stats = DegenerateGuard().apply(rollouts([LOOP, LOOP], [0.0, 1.0]), DegenerateGuardState(), None).stats
     assert (stats["muted"].total, stats["muted"].count) == (1, 1)
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(DegenerateGuard, {"settle": 5}, accepted=[{"settle": 1}], refused=[{"settle": 0}])

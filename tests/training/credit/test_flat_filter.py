@@ -154,6 +154,12 @@ def test_a_misspelt_choice_is_refused() -> None:
         FlatFilter(on="accuracy")  # type: ignore[arg-type]  # what a user may write
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        FlatFilter, {"on": "correct"}, accepted=[{"on": "reward"}, {"on": "advantage"}], refused=[{"on": "other"}]
+    )
+
+
 @pytest.mark.parametrize(
     ("gap", "kept"),
     [([0.0, 1.5e-6], False), ([0.0, 2.5e-6], True), ([1000.0, 1000.0015], False), ([1e3, 1000.003], True)],
@@ -177,9 +183,3 @@ def test_an_advantage_of_a_millionth_is_none() -> None:
     advantages = torch.tensor([1e-6, -1e-6, 1.1e-6, 0.0], dtype=torch.float64)
     record = replace(_rollouts([0, 0, 1, 1], [0, 1, 0, 1]), advantages=advantages)
     assert _kept(record, FlatFilter("advantage"))[0] == [False, False, True, True]
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(
-        FlatFilter, {"on": "correct"}, accepted=[{"on": "reward"}, {"on": "advantage"}], refused=[{"on": "other"}]
-    )

@@ -25,10 +25,6 @@ def advantages(mechanism: GroupAdvantage, rewards: list[float], groups: list[int
     return result
 
 
-def centred(rewards: list[float]) -> list[float]:
-    return advantages(GroupAdvantage(scale="none"), rewards)
-
-
 def test_one_success_in_eight_by_the_population() -> None:
     # mean 1/8, deviation sqrt(1/8 * 7/8) = 0.330719: 0.875 / 0.330719 = sqrt(7) and -0.125 / 0.330719 = -1/sqrt(7)
     found = advantages(GroupAdvantage(scale="population", epsilon=0.0), ONE_IN_EIGHT)
@@ -166,6 +162,19 @@ def test_how_far_equal_rewards_may_differ_grows_with_their_size() -> None:
     assert advantages(GroupAdvantage(scale="none"), [0.0, 3e-7])[1] > 0
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        GroupAdvantage,
+        {"scale": "sample", "epsilon": 1e-06},
+        accepted=[{"epsilon": 0.0}],
+        refused=[{"epsilon": -1e-09}, {"scale": "mean"}],
+    )
+
+
+def centred(rewards: list[float]) -> list[float]:
+    return advantages(GroupAdvantage(scale="none"), rewards)
+
+
 def test_rewards_one_tolerance_from_their_mean_are_equal_and_one_float_more_is_not() -> None:
     # Around 1 the tolerance is 2e-7: half a gap of 3e-7 is below, of 5e-7 above.
     assert centred([1.0, 1.0 + 3e-7]) == [0.0, 0.0]
@@ -177,12 +186,3 @@ def test_rewards_one_tolerance_from_their_mean_are_equal_and_one_float_more_is_n
     assert centred([edge, -edge]) == [0.0, 0.0]
     above = math.nextafter(math.nextafter(edge, 1), 1)
     assert centred([above, -above])[0] > 0
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(
-        GroupAdvantage,
-        {"scale": "sample", "epsilon": 1e-06},
-        accepted=[{"epsilon": 0.0}],
-        refused=[{"epsilon": -1e-09}, {"scale": "mean"}],
-    )

@@ -95,6 +95,10 @@ def test_stats_count_scored_rollouts() -> None:
     assert (stats["size"].total, stats["size"].count) == (2.0, 4)  # 1, 1, 0, 0
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(LeaveOneOut, {})
+
+
 def test_rewards_one_tolerance_from_their_mean_are_equal_and_one_float_more_is_not() -> None:
     # Around 1 the tolerance is 2e-7: half a gap of 3e-7 is below, of 5e-7 above.
     assert _advantages([1.0, 1.0 + 3e-7]) == [0.0, 0.0]
@@ -106,7 +110,3 @@ def test_rewards_one_tolerance_from_their_mean_are_equal_and_one_float_more_is_n
     assert _advantages([edge, -edge]) == [0.0, 0.0]
     above = math.nextafter(math.nextafter(edge, 1), 1)
     assert _advantages([above, -above])[0] > 0
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(LeaveOneOut, {})

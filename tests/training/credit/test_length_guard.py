@@ -130,15 +130,6 @@ def test_exactly_the_floor_is_neither_short_nor_a_collapse() -> None:
     assert [state.collapsed for state in states] == [False, False, True]
 
 
-def test_a_run_starts_with_nothing_known() -> None:
-    assert LengthGuard().init() == LengthGuardState(generations=0, start=0.0, smoothed=0.0, collapsed=False)
-
-
-def test_a_response_without_an_advantage_is_not_positive() -> None:
-    stats = LengthGuard().apply(rollouts([100, 100], [0.0, 1.0]), COLLAPSED, None).stats
-    assert (stats["short"].total, stats["short"].count) == (1, 1)
-
-
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(
         LengthGuard,
@@ -153,3 +144,12 @@ def test_the_defaults_and_the_edges_of_the_settings() -> None:
             {"act": "other"},
         ],
     )
+
+
+def test_a_run_starts_with_nothing_known() -> None:
+    assert LengthGuard().init() == LengthGuardState(generations=0, start=0.0, smoothed=0.0, collapsed=False)
+
+
+def test_a_response_without_an_advantage_is_not_positive() -> None:
+    stats = LengthGuard().apply(rollouts([100, 100], [0.0, 1.0]), COLLAPSED, None).stats
+    assert (stats["short"].total, stats["short"].count) == (1, 1)

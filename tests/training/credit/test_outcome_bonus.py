@@ -160,9 +160,6 @@ def test_stats_count_new_answers_among_the_counted_ones() -> None:
     assert (stats["new"].total, stats["new"].count) == (2, 4)
     assert (stats["bonus"].total, stats["bonus"].count) == (3.5, 4)  # 1 + 1 + 1 + 0.5
 
-    assert (stats["new"].total, stats["new"].count) == (1, 3)
-    assert (stats["bonus"].total, stats["bonus"].count) == (2.5, 3)
-
 
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(

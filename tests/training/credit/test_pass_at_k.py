@@ -242,6 +242,15 @@ def test_exactly_as_many_rollouts_as_a_form_needs() -> None:
         assert mechanism.no_effect(Regime(group_size=size - 1)) is not None
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        PassAtK,
+        {"k": 4, "form": "normalised", "epsilon": 1e-06, "baseline": True},
+        accepted=[{"k": 1}, {"epsilon": 1e-12}],
+        refused=[{"k": 0}, {"epsilon": 0.0}, {"form": "other"}],
+    )
+
+
 def test_with_k_of_one_a_group_of_one_counts_and_is_silent() -> None:
     # Three of four: misses 1/4, so a success gets sqrt(1/4 / (3/4)) and the only failure three times that off.
     record = Rollouts(
@@ -261,12 +270,3 @@ def test_the_chance_that_all_fail_with_tries_of_each_its_own() -> None:
     assert all_fail_probability(fails, total, tries).tolist() == pytest.approx([1.0, 0.5, 0.3, 0.1, 0.0])
     nothing = torch.zeros(0, dtype=torch.float64)
     assert all_fail_probability(nothing, nothing, nothing).tolist() == []
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(
-        PassAtK,
-        {"k": 4, "form": "normalised", "epsilon": 1e-06, "baseline": True},
-        accepted=[{"k": 1}, {"epsilon": 1e-12}],
-        refused=[{"k": 0}, {"epsilon": 0.0}, {"form": "other"}],
-    )

@@ -134,6 +134,15 @@ def test_the_contract(form: str) -> None:
     check_mechanism(PlanningCredit(0.1), before=(GroupAdvantage(), PlanningCredit(form=form)))  # type: ignore[arg-type]  # on token advantages
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        PlanningCredit,
+        {"alpha": 0.2, "form": "paper"},
+        accepted=[{"alpha": 0.0}, {"alpha": 0.99}],
+        refused=[{"alpha": 1.0}, {"alpha": -0.1}, {"form": "other"}],
+    )
+
+
 def test_above_the_quantile_is_above_the_value_at_its_place() -> None:
     # Of the ten counted values 0 to 9 the one at place 0.7 * 9 = 6.3, rounded down.
     values = torch.arange(12.0)
@@ -148,12 +157,3 @@ def test_the_codes_form_leaves_a_response_of_exactly_the_mean_length_alone() -> 
     entropy, correct = torch.tensor([[0.0, 9.0]] * 3), torch.ones(3)
     batch = rollouts([1.0] * 3, [[0, 1]] * 3, entropy=entropy, correct=correct, lengths=torch.tensor([4, 5, 6]))
     assert credited(PlanningCredit(form="code"), batch)[:, 1].tolist() == [1.0, 1.0, 1.2]
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(
-        PlanningCredit,
-        {"alpha": 0.2, "form": "paper"},
-        accepted=[{"alpha": 0.0}, {"alpha": 0.99}],
-        refused=[{"alpha": 1.0}, {"alpha": -0.1}, {"form": "other"}],
-    )

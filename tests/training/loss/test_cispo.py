@@ -105,13 +105,6 @@ def test_a_misspelt_choice_is_refused() -> None:
         Cispo(bounds="trl")  # type: ignore[arg-type]  # what a user may write
 
 
-def test_a_weight_exactly_at_a_bound_is_not_bounded() -> None:
-    logprobs = torch.zeros(1, 2)
-    batch = Batch(logprobs, torch.ones(1), torch.ones(1, 2, dtype=torch.bool), logprobs).clean()
-    stats = Cispo(low=0.0, high=0.0).apply(batch, None, None).stats
-    assert (stats["bounded_low"].total, stats["bounded_high"].total) == (0, 0)
-
-
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(
         Cispo,
@@ -119,3 +112,10 @@ def test_the_defaults_and_the_edges_of_the_settings() -> None:
         accepted=[{"low": 0.0}, {"high": 0.0}, {"cap": 1.0}, {"bounds": "cap"}],
         refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"cap": 0.9}, {"bounds": "other"}],
     )
+
+
+def test_a_weight_exactly_at_a_bound_is_not_bounded() -> None:
+    logprobs = torch.zeros(1, 2)
+    batch = Batch(logprobs, torch.ones(1), torch.ones(1, 2, dtype=torch.bool), logprobs).clean()
+    stats = Cispo(low=0.0, high=0.0).apply(batch, None, None).stats
+    assert (stats["bounded_low"].total, stats["bounded_high"].total) == (0, 0)

@@ -154,14 +154,6 @@ def test_stats_are_shares_of_the_counted_tokens() -> None:
     assert (stats["clipped_high"].total, stats["clipped_high"].count) == (1, 4)
 
 
-def test_a_ratio_exactly_at_the_dual_bound_keeps_its_gradient() -> None:
-    logprobs = torch.ones(1, 1, dtype=torch.float64)
-    edge = float(logprobs.exp())
-    batch = Batch(logprobs, torch.tensor([-1.0]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1)).clean()
-    for dual, capped in ((edge, False), (math.nextafter(edge, 0), True)):
-        assert bool(not_none(ClippedPolicy(dual=dual).apply(batch, None, None).after.clipped)) is capped
-
-
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(
         ClippedPolicy,
@@ -169,3 +161,11 @@ def test_the_defaults_and_the_edges_of_the_settings() -> None:
         accepted=[{"low": 0.0}, {"low": 1.0}, {"high": 0.0}, {"high": math.inf}, {"dual": 1.01}],
         refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"dual": 1.0}],
     )
+
+
+def test_a_ratio_exactly_at_the_dual_bound_keeps_its_gradient() -> None:
+    logprobs = torch.ones(1, 1, dtype=torch.float64)
+    edge = float(logprobs.exp())
+    batch = Batch(logprobs, torch.tensor([-1.0]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1)).clean()
+    for dual, capped in ((edge, False), (math.nextafter(edge, 0), True)):
+        assert bool(not_none(ClippedPolicy(dual=dual).apply(batch, None, None).after.clipped)) is capped

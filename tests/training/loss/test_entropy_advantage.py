@@ -96,14 +96,6 @@ def test_order_no_effect_and_bad_settings() -> None:
             EntropyAdvantage(scale, cap)
 
 
-def test_a_shift_exactly_at_its_limit_is_not_capped() -> None:
-    # 0.5 times an entropy of 1 and of 1.5, against 1 / 2.
-    batch = batch_of(torch.tensor([1.0, 1.5]), torch.tensor([1.0, -1.0])).clean()
-    effect = EntropyAdvantage(scale=0.5, cap=2.0).apply(batch, None, None)
-    assert effect.after.advantages[0].tolist() == [1.5, -0.5]
-    assert (effect.stats["capped"].total, effect.stats["capped"].count) == (1, 2)
-
-
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(
         EntropyAdvantage,
@@ -111,3 +103,11 @@ def test_the_defaults_and_the_edges_of_the_settings() -> None:
         accepted=[{"scale": 0.0}, {"cap": 1.01}],
         refused=[{"scale": -0.1}, {"scale": math.inf}, {"cap": 1.0}],
     )
+
+
+def test_a_shift_exactly_at_its_limit_is_not_capped() -> None:
+    # 0.5 times an entropy of 1 and of 1.5, against 1 / 2.
+    batch = batch_of(torch.tensor([1.0, 1.5]), torch.tensor([1.0, -1.0])).clean()
+    effect = EntropyAdvantage(scale=0.5, cap=2.0).apply(batch, None, None)
+    assert effect.after.advantages[0].tolist() == [1.5, -0.5]
+    assert (effect.stats["capped"].total, effect.stats["capped"].count) == (1, 2)

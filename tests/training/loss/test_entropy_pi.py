@@ -143,6 +143,26 @@ def test_order_no_effect_and_bad_settings() -> None:
             EntropyPI(**settings)
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        EntropyPI,
+        {"proportional": 1.0, "integral": 0.01, "target": None, "threshold": 0.95, "reads": "exact", "settle": 5},
+        accepted=[{"proportional": 0.0}, {"integral": 0.0}, {"target": 0.0}, {"threshold": 0.01}, {"settle": 1}],
+        refused=[
+            {"proportional": -0.1},
+            {"proportional": math.inf},
+            {"integral": -0.1},
+            {"integral": math.inf},
+            {"target": -0.1},
+            {"target": math.inf},
+            {"threshold": 0.0},
+            {"threshold": 1.0},
+            {"settle": 0},
+            {"reads": "other"},
+        ],
+    )
+
+
 def test_a_run_starts_with_nothing_seen() -> None:
     assert EntropyPI().init() == PIState(steps=0, start=0.0, error=0.0, accumulated=0.0, coefficient=0.0)
 
@@ -166,23 +186,3 @@ def test_a_small_error_at_the_limit_does_not_wind_up_either() -> None:
 def test_one_gain_is_enough_to_act() -> None:
     assert EntropyPI(proportional=0.0).no_effect(Regime()) is None
     assert EntropyPI(integral=0.0).no_effect(Regime()) is None
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(
-        EntropyPI,
-        {"proportional": 1.0, "integral": 0.01, "target": None, "threshold": 0.95, "reads": "exact", "settle": 5},
-        accepted=[{"proportional": 0.0}, {"integral": 0.0}, {"target": 0.0}, {"threshold": 0.01}, {"settle": 1}],
-        refused=[
-            {"proportional": -0.1},
-            {"proportional": math.inf},
-            {"integral": -0.1},
-            {"integral": math.inf},
-            {"target": -0.1},
-            {"target": math.inf},
-            {"threshold": 0.0},
-            {"threshold": 1.0},
-            {"settle": 0},
-            {"reads": "other"},
-        ],
-    )

@@ -159,6 +159,35 @@ def test_the_start_is_the_mean_of_exactly_the_settling_steps() -> None:
     assert (state.steps, state.lowest, state.highest) == (4, 0.5, 8.0)
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        EntropyTarget,
+        {
+            "target": 0.2,
+            "target_share": None,
+            "increment": 0.0001,
+            "smallest": 0.0,
+            "largest": 0.005,
+            "reads": "sampled",
+            "settle": 5,
+        },
+        accepted=[{"target": 0.0}, {"increment": 0.0}, {"target_share": 0.1}, {"smallest": 0.005}, {"settle": 1}],
+        refused=[
+            {"target": -0.1},
+            {"target": math.inf},
+            {"increment": -0.1},
+            {"increment": math.inf},
+            {"target_share": 0.0},
+            {"target_share": math.inf},
+            {"smallest": -0.1},
+            {"smallest": 0.006},
+            {"largest": math.inf},
+            {"settle": 0},
+            {"reads": "other"},
+        ],
+    )
+
+
 def test_a_run_starts_with_nothing_seen_and_the_smallest_coefficient() -> None:
     assert EntropyTarget(smallest=0.001).init() == TargetState(
         steps=0, coefficient=0.001, paying=False, start=0.0, lowest=0.0, highest=0.0, outside=0
@@ -188,32 +217,3 @@ def test_an_entropy_exactly_at_the_target_is_enough() -> None:
     assert [(state.coefficient, state.paying) for state in states] == [(1e-4, True), (0.0, False)]
     same = states_over(EntropyTarget(target=0.5, settle=1), (0.5,))[0]
     assert (same.paying, same.outside) == (False, 0)
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(
-        EntropyTarget,
-        {
-            "target": 0.2,
-            "target_share": None,
-            "increment": 0.0001,
-            "smallest": 0.0,
-            "largest": 0.005,
-            "reads": "sampled",
-            "settle": 5,
-        },
-        accepted=[{"target": 0.0}, {"increment": 0.0}, {"target_share": 0.1}, {"smallest": 0.005}, {"settle": 1}],
-        refused=[
-            {"target": -0.1},
-            {"target": math.inf},
-            {"increment": -0.1},
-            {"increment": math.inf},
-            {"target_share": 0.0},
-            {"target_share": math.inf},
-            {"smallest": -0.1},
-            {"smallest": 0.006},
-            {"largest": math.inf},
-            {"settle": 0},
-            {"reads": "other"},
-        ],
-    )

@@ -317,38 +317,6 @@ def test_planning_forks_need_to_be_told_which_tokens_plan() -> None:
         ForkThermostat(forks="all")  # type: ignore[arg-type]  # what a user might type
 
 
-def test_a_run_starts_with_nothing_seen() -> None:
-    assert ForkThermostat().init() == ThermostatState(
-        steps=0, start=0.0, entropy=0.0, threshold=None, push=0.0, coefficient=0.0, mode="settling", trail=()
-    )
-
-
-def test_exactly_nine_tenths_of_the_threshold_forks() -> None:
-    state = ThermostatState(steps=9, threshold=2.5)
-    forks = ForkThermostat().forking_tokens(batch(torch.tensor([[2.2499, 2.25, 2.5]])), state)
-    assert forks.tolist() == [[False, True, True]]
-
-
-def test_one_gain_is_enough_to_act() -> None:
-    assert ForkThermostat(proportional=0.0).no_effect(Regime()) is None
-    assert ForkThermostat(integral=0.0).no_effect(Regime()) is None
-
-
-def test_the_distance_to_the_band_by_hand() -> None:
-    # The band of a start of 2 is 1 to 3.
-    distances = [QUICK.distance_to_band(entropy, 2.0) for entropy in (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)]
-    assert distances == [0.5, 0.25, 0.0, 0.0, 0.0, -0.5]
-    assert QUICK.distance_to_band(0.25, 1.0) == 0.25
-    assert QUICK.distance_to_band(0.25, 0.0) == 0.0
-
-
-def test_a_small_error_at_the_limit_does_not_wind_up_either() -> None:
-    # 0.02 * 0.25 + 0.004 * 0.25 + 0.3 is above the limit, and 0.25 points outwards.
-    before = ThermostatState(steps=9, start=1.0, threshold=1.0, push=0.3, coefficient=0.1, mode="raising")
-    state = QUICK.update(before, seen(0.25))
-    assert (state.push, state.coefficient) == (0.3, 0.1)
-
-
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(
         ForkThermostat,
@@ -383,3 +351,35 @@ def test_the_defaults_and_the_edges_of_the_settings() -> None:
             {"forks": "other"},
         ],
     )
+
+
+def test_a_run_starts_with_nothing_seen() -> None:
+    assert ForkThermostat().init() == ThermostatState(
+        steps=0, start=0.0, entropy=0.0, threshold=None, push=0.0, coefficient=0.0, mode="settling", trail=()
+    )
+
+
+def test_exactly_nine_tenths_of_the_threshold_forks() -> None:
+    state = ThermostatState(steps=9, threshold=2.5)
+    forks = ForkThermostat().forking_tokens(batch(torch.tensor([[2.2499, 2.25, 2.5]])), state)
+    assert forks.tolist() == [[False, True, True]]
+
+
+def test_one_gain_is_enough_to_act() -> None:
+    assert ForkThermostat(proportional=0.0).no_effect(Regime()) is None
+    assert ForkThermostat(integral=0.0).no_effect(Regime()) is None
+
+
+def test_the_distance_to_the_band_by_hand() -> None:
+    # The band of a start of 2 is 1 to 3.
+    distances = [QUICK.distance_to_band(entropy, 2.0) for entropy in (0.0, 0.5, 1.0, 2.0, 3.0, 4.0)]
+    assert distances == [0.5, 0.25, 0.0, 0.0, 0.0, -0.5]
+    assert QUICK.distance_to_band(0.25, 1.0) == 0.25
+    assert QUICK.distance_to_band(0.25, 0.0) == 0.0
+
+
+def test_a_small_error_at_the_limit_does_not_wind_up_either() -> None:
+    # 0.02 * 0.25 + 0.004 * 0.25 + 0.3 is above the limit, and 0.25 points outwards.
+    before = ThermostatState(steps=9, start=1.0, threshold=1.0, push=0.3, coefficient=0.1, mode="raising")
+    state = QUICK.update(before, seen(0.25))
+    assert (state.push, state.coefficient) == (0.3, 0.1)

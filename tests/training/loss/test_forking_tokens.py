@@ -101,10 +101,6 @@ def test_regimes() -> None:
     assert ForkingTokens().needs == {"entropy"}
 
 
-def test_where_no_token_counts_none_is_kept() -> None:
-    assert kept(batch_of([[0.5, 0.5]], [[False, False]])) == []
-
-
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(
         ForkingTokens,
@@ -112,3 +108,7 @@ def test_the_defaults_and_the_edges_of_the_settings() -> None:
         accepted=[{"share": 1e-09}, {"share": 1.0}],
         refused=[{"share": 0.0}, {"share": 1.1}],
     )
+
+
+def test_where_no_token_counts_none_is_kept() -> None:
+    assert kept(batch_of([[0.5, 0.5]], [[False, False]])) == []

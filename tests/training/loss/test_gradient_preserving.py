@@ -157,6 +157,15 @@ def test_only_counted_tokens_are_in_the_stats() -> None:
     assert (stats["bounded_high"].total, stats["bounded_high"].count) == (1, 3)
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        GradientPreserving,
+        {"low": 0.2, "high": 0.28, "below": 1.0, "above": 1.0, "dual": None},
+        accepted=[{"low": 0.0}, {"low": 1.0}, {"high": 0.0}, {"below": 0.0}, {"above": 0.0}, {"dual": 1.01}],
+        refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"below": -0.1}, {"above": -0.1}, {"dual": 1.0}],
+    )
+
+
 def test_a_ratio_exactly_at_an_edge_is_not_bounded() -> None:
     batch = moved_by(torch.ones(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)).clean()
     stats = GradientPreserving(low=0.0, high=0.0).apply(batch, None, None).stats
@@ -166,12 +175,3 @@ def test_a_ratio_exactly_at_an_edge_is_not_bounded() -> None:
     batch = Batch(logprobs, torch.tensor([-1.0]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1)).clean()
     for dual, capped in ((edge, False), (0.999 * edge, True)):
         assert bool(not_none(GradientPreserving(dual=dual).apply(batch, None, None).after.clipped)) is capped
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(
-        GradientPreserving,
-        {"low": 0.2, "high": 0.28, "below": 1.0, "above": 1.0, "dual": None},
-        accepted=[{"low": 0.0}, {"low": 1.0}, {"high": 0.0}, {"below": 0.0}, {"above": 0.0}, {"dual": 1.01}],
-        refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}, {"below": -0.1}, {"above": -0.1}, {"dual": 1.0}],
-    )

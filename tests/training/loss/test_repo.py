@@ -121,6 +121,24 @@ def test_order_no_effect_and_bad_settings() -> None:
             Repo(**settings)
 
 
+def test_the_defaults_and_the_edges_of_the_settings() -> None:
+    check_edges(
+        Repo,
+        {"scale": 0.1, "smallest": 0.0125, "largest": 0.8, "reads": "sampled", "settle": 5},
+        accepted=[{"scale": 0.0, "smallest": 0.0}, {"smallest": 0.1}, {"largest": 0.1}, {"settle": 1}],
+        refused=[
+            {"scale": -0.1},
+            {"scale": math.inf},
+            {"smallest": -0.1},
+            {"smallest": 0.2},
+            {"largest": 0.09},
+            {"largest": math.inf},
+            {"settle": 0},
+            {"reads": "other"},
+        ],
+    )
+
+
 def test_any_positive_advantage_grows_and_one_of_zero_is_not_muted() -> None:
     # ln 100 = 4.60517
     assert scaled([0.01], 0.5, 0.1) == pytest.approx([0.5 * 1.460517])
@@ -141,21 +159,3 @@ def test_a_masked_token_is_not_muted() -> None:
     batch = Batch(batch.logprobs, batch.advantages, torch.tensor([[True, True, False]]))
     stats = Repo().apply(batch.clean(), RepoState(scale=0.8), None).stats
     assert (stats["muted"].total, stats["muted"].count) == (1, 2)
-
-
-def test_the_defaults_and_the_edges_of_the_settings() -> None:
-    check_edges(
-        Repo,
-        {"scale": 0.1, "smallest": 0.0125, "largest": 0.8, "reads": "sampled", "settle": 5},
-        accepted=[{"scale": 0.0, "smallest": 0.0}, {"smallest": 0.1}, {"largest": 0.1}, {"settle": 1}],
-        refused=[
-            {"scale": -0.1},
-            {"scale": math.inf},
-            {"smallest": -0.1},
-            {"smallest": 0.2},
-            {"largest": 0.09},
-            {"largest": math.inf},
-            {"settle": 0},
-            {"reads": "other"},
-        ],
-    )

@@ -113,11 +113,6 @@ def test_stats_are_shares_of_the_counted_tokens() -> None:
     assert (stats["clipped_high"].total, stats["clipped_high"].count) == (2, 6)
 
 
-def test_a_ratio_exactly_at_a_bound_is_not_clipped() -> None:
-    batch = drifted([[0.0], [0.0]], [1.0, -1.0])
-    assert not not_none(SequenceRatio(low=0.0, high=0.0).apply(batch.clean(), None, None).after.clipped).any()
-
-
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(
         SequenceRatio,
@@ -125,3 +120,8 @@ def test_the_defaults_and_the_edges_of_the_settings() -> None:
         accepted=[{"low": 0.0}, {"low": 1.0}, {"high": 0.0}],
         refused=[{"low": -0.1}, {"low": 1.1}, {"high": -0.1}],
     )
+
+
+def test_a_ratio_exactly_at_a_bound_is_not_clipped() -> None:
+    batch = drifted([[0.0], [0.0]], [1.0, -1.0])
+    assert not not_none(SequenceRatio(low=0.0, high=0.0).apply(batch.clean(), None, None).after.clipped).any()

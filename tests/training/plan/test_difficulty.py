@@ -227,27 +227,6 @@ def test_the_contract() -> None:
     check_mechanism(Difficulty(), neutral=Difficulty(pilot=1, low=0.0, high=1.0))
 
 
-def test_nothing_is_left_only_where_something_was_planned() -> None:
-    nothing_planned = Difficulty().apply(Plan(("a",), (0,)), DifficultyState(), None)
-    assert nothing_planned.stats["exhausted"].value == 0.0
-    # The second problem was not planned, and the first is deferred: the plan stays as it was.
-    effect = Difficulty(pilot=8).apply(Plan(("a", "b"), (4, 0), results={"a": (8, 0)}), DifficultyState(), None)
-    assert effect.stats["exhausted"].value == 1.0
-    assert effect.after.samples == (4, 0)
-
-
-def test_an_easy_problem_is_reviewed_below_its_chance_and_not_at_it() -> None:
-    lot, state = problem_uniform("a", 0, 5), DifficultyState({"a": ProblemState("easy")})
-    plan = Plan(("a", "b"), (8, 8), step=5, seed=0)
-    for review, samples in ((lot, (0, 8)), (min(1.0, lot + 1e-9), (8, 8))):
-        assert Difficulty(review=review).apply(plan, state, None).after.samples == samples
-
-
-def test_a_problem_starts_as_a_candidate_without_rollouts() -> None:
-    assert ProblemState() == ProblemState("candidate", rollouts=0, correct=0, failures=0, since=0)
-    assert not ProblemState().is_flagged
-
-
 def test_the_defaults_and_the_edges_of_the_settings() -> None:
     check_edges(
         Difficulty,
@@ -271,3 +250,24 @@ def test_the_defaults_and_the_edges_of_the_settings() -> None:
             {"review": 1.1},
         ],
     )
+
+
+def test_nothing_is_left_only_where_something_was_planned() -> None:
+    nothing_planned = Difficulty().apply(Plan(("a",), (0,)), DifficultyState(), None)
+    assert nothing_planned.stats["exhausted"].value == 0.0
+    # The second problem was not planned, and the first is deferred: the plan stays as it was.
+    effect = Difficulty(pilot=8).apply(Plan(("a", "b"), (4, 0), results={"a": (8, 0)}), DifficultyState(), None)
+    assert effect.stats["exhausted"].value == 1.0
+    assert effect.after.samples == (4, 0)
+
+
+def test_an_easy_problem_is_reviewed_below_its_chance_and_not_at_it() -> None:
+    lot, state = problem_uniform("a", 0, 5), DifficultyState({"a": ProblemState("easy")})
+    plan = Plan(("a", "b"), (8, 8), step=5, seed=0)
+    for review, samples in ((lot, (0, 8)), (min(1.0, lot + 1e-9), (8, 8))):
+        assert Difficulty(review=review).apply(plan, state, None).after.samples == samples
+
+
+def test_a_problem_starts_as_a_candidate_without_rollouts() -> None:
+    assert ProblemState() == ProblemState("candidate", rollouts=0, correct=0, failures=0, since=0)
+    assert not ProblemState().is_flagged
