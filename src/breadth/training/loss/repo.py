@@ -89,7 +89,7 @@ class Repo(Mechanism[Batch, RepoState]):
         change = state.scale * (-batch.logprobs.detach()).clamp(max=MAX_LOG_RATIO)
         blamed = batch.advantages < 0
         factor = torch.where(blamed, (1 - change).clamp(min=0), 1 + change).to(batch.advantages.dtype)
-        muted = batch.mask & blamed & (factor == 0)
+        muted = blamed & (factor == 0)
         stats = {"entropy": mean_entropy(batch, self.reads), "muted": Mean(muted.sum(), batch.mask.sum())}
         return Effect(replace(batch, advantages=batch.advantages * factor), stats=stats)
 
