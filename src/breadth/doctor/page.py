@@ -18,7 +18,7 @@ from typing import Any
 from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Finding, Prescription, worst_severity
+from breadth.doctor.finding import CannotTell, Finding, Prescription, worst_severity
 from breadth.doctor.overview import metric_curves
 from breadth.doctor.trainer_config import ConfigDialect, dialect_of
 from breadth.report.cells import Cell
@@ -30,6 +30,8 @@ COMMENT_WIDTH = 74
 """Columns of a comment in a patch; fits a terminal of eighty."""
 PAGE_METRICS = ("entropy", "reward")
 """Metrics drawn on the page of a single run with findings."""
+MAX_DOUBTS = 3
+"""Undecided checks that the verdict names."""
 MAX_USED_LINES, MAX_UNUSED_LINES = 12, 6
 """Files listed at the end of the page: those that were read, and those that were not."""
 
@@ -58,7 +60,7 @@ def run_table(diagnoses: Sequence[RunDiagnosis]) -> Table:
     rows: list[list[Cell]] = []
     for diagnosis in diagnoses:
         severity = worst_severity(diagnosis.findings)
-        nothing = "nothing found" if is_conclusive(diagnosis) else "cannot tell"
+        nothing = "nothing found" if diagnosis.is_good else "cannot tell"
         names = ", ".join(finding.name for finding in diagnosis.findings)
         rows.append([diagnosis.evidence.name, nothing if severity is None else severity.value, names or "-"])
     return Table("All runs", [Column("run"), Column("worst"), Column("findings")], rows)
@@ -77,10 +79,13 @@ def run_sections(diagnosis: RunDiagnosis, *, several: bool) -> Iterator[Section]
             yield patch_listing(finding, diagnosis, prefix)
     if diagnosis.findings and diagnosis.evidence.run is not None and not several:
         yield from metric_curves(diagnosis.evidence.run, PAGE_METRICS)
-    if diagnosis.cannot_tell:
-        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(diagnosis))
-    if diagnosis.clear and diagnosis.findings:
-        yield Facts(f"{prefix}Not found", [Fact("checked, not found", ", ".join(diagnosis.clear))])
+    if diagnosis.undecided:
+        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(diagnosis.undecided))
+    if diagnosis.excluded and diagnosis.findings:
+        yield Facts(f"{prefix}Excluded", [Fact("looked for, not there", ", ".join(diagnosis.clear))])
+    invited = tuple(check for check in diagnosis.cannot_tell if not check.undecided)
+    if invited:
+        yield Facts(f"{prefix}What more data would show", cannot_tell_facts(invited))
 
 
 def summary_sections(diagnosis: RunDiagnosis, prefix: str) -> Iterator[Section]:
@@ -106,27 +111,23 @@ def lead_finding(findings: Sequence[Finding]) -> Finding:
 
 
 def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
-    """Say that nothing was found, or that too few checks could be made to say so."""
-    if not diagnosis.clear:
+    """Say that nothing was found, or why that cannot be said."""
+    if not diagnosis.excluded:
         return Verdict(Severity.CANNOT_TELL, f"{prefix}No check could be made.", "Each lacks data it needs; see below.")
-    if not is_conclusive(diagnosis):
+    if not diagnosis.is_good:
+        doubts = [f"{check.name}: {check.missing}." for check in diagnosis.undecided]
+        reason = " ".join(doubts[:MAX_DOUBTS]) or "The log holds no score: without one, no run is healthy or not."
         return Verdict(
             Severity.CANNOT_TELL,
-            f"{prefix}Most checks lack the data they need.",
-            f"Nothing found in {pluralize(len(diagnosis.clear), 'check')}, and {len(diagnosis.cannot_tell)} could not"
-            " be made; see below for what is missing.",
+            f"{prefix}Nothing is shown to be wrong, and the numbers do not show that all is well.",
+            f"{reason} Excluded: {', '.join(diagnosis.clear)}.",
         )
-    unsure = f" {pluralize(len(diagnosis.cannot_tell), 'check')} could not be made." if diagnosis.cannot_tell else ""
     return Verdict(
         Severity.GOOD,
-        f"{prefix}Nothing found in {pluralize(len(diagnosis.clear), 'check')}.{unsure}",
-        f"Checked: {', '.join(diagnosis.clear)}.",
+        f"{prefix}Nothing found in {pluralize(len(diagnosis.excluded), 'check')}.",
+        f"Excluded: {', '.join(diagnosis.clear)}.",
+        [Fact(excluded.name, excluded.because) for excluded in diagnosis.excluded if excluded.because],
     )
-
-
-def is_conclusive(diagnosis: RunDiagnosis) -> bool:
-    """Say whether at least as many checks are clear as inconclusive; otherwise finding nothing is no good news."""
-    return len(diagnosis.clear) >= len(diagnosis.cannot_tell)
 
 
 def render_finding(finding: Finding, prefix: str) -> Verdict:
@@ -168,10 +169,10 @@ def prescription_lines(
     yield ""
 
 
-def cannot_tell_facts(diagnosis: RunDiagnosis) -> list[Fact]:
+def cannot_tell_facts(checks: Sequence[CannotTell]) -> list[Fact]:
     """Return the inconclusive checks, those that lack the same in one line."""
     missing_by: dict[tuple[str, str], list[str]] = {}
-    for check in diagnosis.cannot_tell:
+    for check in checks:
         missing_by.setdefault((check.missing, check.switch_on), []).append(check.name)
     return [
         Fact(", ".join(names), missing, note=f"to see it: {setting}" if setting else "")
@@ -189,12 +190,23 @@ def to_json(diagnoses: Sequence[RunDiagnosis], collected: CollectedEvidence) -> 
         "schema": JSON_SCHEMA,
         "findings": [encode_finding(finding, diagnosis) for diagnosis in diagnoses for finding in diagnosis.findings],
         "cannot_tell": [
-            {"run": diagnosis.evidence.name, "name": check.name, "missing": check.missing, "switch_on": check.switch_on}
+            {
+                "run": diagnosis.evidence.name,
+                "name": check.name,
+                "missing": check.missing,
+                "switch_on": check.switch_on,
+                "undecided": check.undecided,
+            }
             for diagnosis in diagnoses
             for check in diagnosis.cannot_tell
         ],
         "checked": [
             {"run": diagnosis.evidence.name, "names": list(diagnosis.conclusive_checks)} for diagnosis in diagnoses
+        ],
+        "excluded": [
+            {"run": diagnosis.evidence.name, "name": excluded.name, "because": excluded.because}
+            for diagnosis in diagnoses
+            for excluded in diagnosis.excluded
         ],
         "used": list(collected.used),
         "unused": [

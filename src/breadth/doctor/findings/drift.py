@@ -9,8 +9,11 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.score_course import score_fall
 from breadth.doctor.evidence.scores import excludes_rise, is_training_run
-from breadth.doctor.finding import CheckResult, Finding, Loop, Prescription
+from breadth.doctor.evidence.story import FALL_SURE
+from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.measure.course import Course
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries
@@ -48,6 +51,10 @@ class Drift:
     """KL coefficient times divergence above which it is drift at any pace: advantages have a spread of one within a
     group, so the penalty at a token then outweighs them."""
 
+    far: float = 1.0
+    """Nats per token from the reference above which, if certain, it is drift at any pace unless the score rises with
+    it: the policy then writes tokens that the reference would write one time in three at most."""
+
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the end with what the earlier pace explains."""
         if not is_training_run(evidence):
@@ -56,15 +63,50 @@ class Drift:
         found = [
             finding for finding in (self.check_divergence(evidence, name) for name in logged) if finding is not None
         ]
-        if found or logged:
-            return found[0] if found else None
-        return evidence.missing_metric("drift", "kl_reference")
+        if found:
+            return min(found, key=lambda finding: FINDING_SEVERITIES.index(finding.severity))
+        if not logged:
+            return evidence.missing_metric("drift", "kl_reference")
+        levels = [(name, evidence.course(name)) for name in logged]
+        shown = [f"{evidence.logged_name(name)} is {course.end.level.value:.2g}" for name, course in levels if course]
+        return Excluded("drift", ", ".join(shown))
+
+    def check_distance(self, evidence: Evidence, name: str, course: Course) -> Finding | None:
+        """Return the finding for a policy that is far from its reference, now or on the way."""
+        place = course.end if course.end.level.low > self.far else course.highest
+        if place.level.low <= self.far or course.start.level.low > self.far:
+            return None
+        fall = score_fall(evidence)
+        pays = score_still_pays(evidence)
+        fallen = fall is not None and fall.is_sure and fall.share >= FALL_SURE
+        over = place is not course.end
+        severity = Severity.NOTE if pays or over else Severity.WARNING
+        step = int(place.first)
+        meanwhile = " while the score fell" if fallen else "; the score rises with it" if pays else ", and the score shows no rise"
+        return Finding(
+            "drift",
+            Severity.CRITICAL if fallen else severity,
+            "likely",
+            "training",
+            f"The divergence from {DIVERGENCES[name]} {'was' if over else 'is'} {place.level.value:.2g} nats per token"
+            f"{f' at steps {place.first:,.0f} to {place.last:,.0f}' if over else ''}{meanwhile}.",
+            (
+                Fact("divergence at the start", course.start.level, "nats", evidence.describe_steps(name)),
+                Fact("highest stretch", course.highest.level, "nats"),
+                Fact("divergence now", course.end.level, "nats"),
+            ),
+            "The score rises again at this distance.",
+            prescriptions=_prescriptions(evidence, step),
+        )
 
     def check_divergence(self, evidence: Evidence, name: str) -> Finding | None:
         """Return the finding for one divergence; None where its pace explains it."""
-        series, now = evidence.series(name), evidence.trend(name)
-        if series is None or now is None or now.end.low <= self.least:
+        series, now, course = evidence.series(name), evidence.trend(name), evidence.course(name)
+        if series is None or now is None or course is None:
             return None
+        far = self.check_distance(evidence, name, course) if name == "kl_reference" else None
+        if far is not None or now.end.low <= self.least:
+            return far
         explained = max(min(extrapolate_pace(series, share) for share in self.earlier), self.least / self.beyond)
         price = (evidence.config.kl or 0.0) * now.end.low if name == "kl_reference" else 0.0
         if now.end.low <= self.beyond * explained and price <= self.outweighs:
@@ -102,6 +144,15 @@ def extrapolate_pace(series: MetricSeries, share: float) -> float:
     edge = max(3, len(steps) // 8)
     ahead = float(np.median(series.steps[-eighth:]) - np.median(steps[-edge:]))
     return float((pace.end.high + max(pace.slope.high, 0.0) * ahead) ** 2)
+
+
+def score_still_pays(evidence: Evidence) -> bool:
+    """Say whether the score surely rises, over the run or over its second half, and has not fallen since."""
+    fall = score_fall(evidence)
+    if fall is not None and fall.is_sure and fall.share >= FALL_SURE:
+        return False
+    trends = (evidence.trend("reward"), evidence.late_trend("reward"))
+    return any(trend is not None and trend.verdict == "rising" for trend in trends)
 
 
 def drift_severity(score: Trend | None) -> Severity:

@@ -10,7 +10,7 @@ import numpy as np
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import accuracy_by_step, is_training_run
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, mean_interval, quotient, resample
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
@@ -54,12 +54,15 @@ class OverlyHard:
         graded = count_outcomes(evidence.run)
         score, width = score_trend(evidence, graded)
         if score is not None and score.verdict == "rising":
-            return None
+            return Excluded("overly-hard", "the score rises")
         hard = count_all_wrong(graded) or self.estimate_by_score(evidence)
         if not isinstance(hard, AllWrongGroups):
             return hard
         if hard.share.low <= self.half:
-            return None
+            shown = f"{hard.share.value:.0%} of the groups are all wrong ({hard.share.low:.0%} to {hard.share.high:.0%})"
+            if hard.share.value <= self.half:
+                return Excluded("overly-hard", shown)
+            return CannotTell("overly-hard", shown, "train longer", undecided=True)
         if score is None:
             return CannotTell(
                 "overly-hard", f"fewer than {MIN_POINTS} steps do not show whether the score rises", "train longer"
@@ -81,7 +84,7 @@ class OverlyHard:
         rise = score.change.high if hard.rise is None else 2 * width * hard.rise.value
         return rise >= width * hard.gain_needed(self.half)
 
-    def estimate_by_score(self, evidence: Evidence) -> AllWrongGroups | CannotTell | None:
+    def estimate_by_score(self, evidence: Evidence) -> AllWrongGroups | CannotTell | Excluded:
         """Bound the share of all-wrong groups by the score, where that has two values and no group is resampled."""
         reward, group = evidence.trend("reward"), evidence.config.group
         levels = () if evidence.run is None else evidence.run.header.reward_levels
@@ -91,7 +94,7 @@ class OverlyHard:
             return lower_bound_all_wrong(reward.end, levels, group)
         flat = evidence.trend("zero_variance_groups")
         if flat is not None and flat.end.high < self.half:
-            return None  # most groups differ in reward, so most are not all wrong
+            return Excluded("overly-hard", f"at most {flat.end.high:.0%} of the groups have equal rewards")
         needed = (
             "whether groups are all wrong is not logged: rollouts with a grade, or with a two-valued reward, would"
             " show it"
