@@ -20,8 +20,11 @@ from breadth.measure.validate import FloatArray
 
 MAX_COURSE_POINTS = 600
 """Longer series are first thinned to so many means: a stretch that matters is longer than a point of those."""
-_SHARES = (1 / 16, 1 / 8, 1 / 4)
-# Lengths of the stretches that are compared, as shares of the run: a short one shows a peak, a long one has less noise.
+PEAK_SHARES = (1 / 16, 1 / 8, 1 / 4)
+"""Lengths of the stretches that are compared, as shares of the run: a short one shows a peak, a long one has less noise.
+"""
+LEVEL_SHARES = (1 / 8, 1 / 4)
+"""The same for a series whose short peaks say nothing, as a score's, which depend on the problems drawn."""
 _MIN_POINTS, _MIN_NEIGHBOURS = 3, 8
 # Points of a stretch, and points around it that its noise is read from, at least.
 _OPENING_SHARE = 1 / 32
@@ -57,10 +60,12 @@ class Course:
 
     start: Stretch
     """The first eighth of the points; less where the series leaves its first level within that."""
+    middle: Stretch
+    """The eighth around the middle."""
     end: Stretch
     """The last eighth."""
     highest: Stretch
-    """The stretch that most surely lies highest, of a sixteenth, an eighth or a quarter of the points."""
+    """The stretch that most surely lies highest, of several lengths."""
     lowest: Stretch
     """The stretch that most surely lies lowest."""
     frozen: float | None
@@ -88,15 +93,15 @@ class Course:
         return self._around(before, after, reach * math.hypot(before.error, after.error), level)
 
     def wandering_change(self, before: Stretch, after: Stretch, *, level: float = 0.95) -> Interval:
-        """Return the same, where the series may also wander slowly without any cause."""
+        """Return the same, where the series may also wander slowly without any cause, of two given stretches."""
         weights = np.zeros(len(self.values))
         weights[before.begin : before.end] -= 1 / (before.end - before.begin)
         weights[after.begin : after.end] += 1 / (after.end - after.begin)
-        reach = t_critical(self.noise.degrees_of_freedom, self._corrected(before, after, level))
+        reach = t_critical(self.noise.degrees_of_freedom, level)
         return self._around(before, after, reach * self.noise.weighted_sd(weights), level)
 
     def _corrected(self, before: Stretch, after: Stretch, level: float) -> float:
-        fixed = {before, after} <= {self.start, self.end}
+        fixed = {before, after} <= {self.start, self.middle, self.end}
         return level if fixed else 1 - (1 - level) / self.looks
 
     def _around(self, before: Stretch, after: Stretch, reach: float, level: float) -> Interval:
@@ -130,7 +135,12 @@ def exponentiate(logs: Interval) -> Interval:
 
 
 def describe_course(
-    steps: npt.ArrayLike, values: npt.ArrayLike, *, by_log: bool = False, level: float = 0.95
+    steps: npt.ArrayLike,
+    values: npt.ArrayLike,
+    *,
+    by_log: bool = False,
+    shares: tuple[float, ...] = PEAK_SHARES,
+    level: float = 0.95,
 ) -> Course | None:
     """Measure the levels of a series' stretches; None with fewer than eight usable points.
 
@@ -144,18 +154,19 @@ def describe_course(
     seen = logarithms(series.values) if by_log else series.values
     calm = winsorize(seen)
     measured = _Stretches(series.steps, calm, by_log, level)
-    n = len(calm)
-    every = list(measured.every())
+    n, eighth = len(calm), measured.points(1 / 8)
+    every = list(measured.every(shares))
     return Course(
         measured.opening(),
-        measured.stretch(n - measured.points(1 / 8), n),
+        measured.stretch((n - eighth) // 2, (n - eighth) // 2 + eighth),
+        measured.stretch(n - eighth, n),
         max(every, key=measured.lower_end),
         min(every, key=measured.upper_end),
         frozen_since(series),
         series.steps,
         calm,
         noise_around_jumps(CleanSeries(series.steps, seen, series.dropped)),
-        sum(max(n // measured.points(share), 1) for share in _SHARES),
+        sum(n // points for points in {measured.points(share) for share in shares}),
         by_log,
     )
 
@@ -228,10 +239,10 @@ class _Stretches:
             freedom,
         )
 
-    def every(self) -> Iterator[Stretch]:
+    def every(self, shares: tuple[float, ...]) -> Iterator[Stretch]:
         """Yield stretches of each length, moved on by a quarter of their length."""
         n = len(self.values)
-        for points in sorted({self.points(share) for share in _SHARES}):
+        for points in sorted({self.points(share) for share in shares}):
             places = range(0, n - points + 1, max(points // 4, 1))
             yield from (self.stretch(begin, begin + points) for begin in (*places, n - points))
 

@@ -426,7 +426,7 @@ class _Levels:
 
 
 def noise_around_jumps(series: CleanSeries) -> Noise:
-    # A jump that no smooth curve follows passes for sluggish noise and would widen every interval.
+    """Estimate noise around a smooth curve with the jumps that it has: they pass for sluggish noise otherwise."""
     noise = estimate_noise(series.values)
     if noise.autocorrelation <= _HIGH_AUTOCORRELATION:
         return noise

@@ -76,9 +76,7 @@ class Evidence:
         if (name, split) not in self._courses:
             found = self.series(name, split)
             course = (
-                None
-                if found is None
-                else describe_course(found.steps, found.values, by_log=name in FACTOR_METRICS)
+                None if found is None else describe_course(found.steps, found.values, by_log=name in FACTOR_METRICS)
             )
             self._courses[name, split] = None if course is None or found is None else clip_course(name, course, found)
         return self._courses[name, split]
@@ -244,6 +242,7 @@ def clip_course(name: str, course: Course, found: MetricSeries) -> Course:
         part: replace(stretch, level=clip_to_range(bounded, stretch.level))
         for part, stretch in (
             ("start", course.start),
+            ("middle", course.middle),
             ("end", course.end),
             ("highest", course.highest),
             ("lowest", course.lowest),

@@ -11,6 +11,12 @@ from breadth.doctor.evidence.scores import logged_eval_score
 from breadth.measure.course import Course, Stretch, describe_course
 from breadth.measure.intervals import Interval
 
+LOST = 0.25
+"""Share of its best that a score must have lost to have collapsed: a reader of the plot calls it a fall, and no plateau
+or dip of the healthy runs in our fixtures reaches it."""
+SOLVED = 0.9
+"""Share of the way from lowest to highest reward above which a score is solved: ScaleRL retires problems from a pass
+rate of 0.9 on, MiniMax-M1 trains on none above it."""
 SURE_LEVEL = 0.8
 """Confidence that slow wander must leave a fall to half: it was measured beyond doubt already."""
 
@@ -55,18 +61,21 @@ def score_fall(evidence: Evidence, split: str = "train") -> ScoreFall | None:
         held_out = logged_eval_score(evidence)
         course = None if held_out is None else describe_course(held_out.steps, held_out.values)
         name = "" if held_out is None else held_out.name
-    return None if course is None else measure_fall(course, name)
+    return None if course is None else measure_fall(course, name, wanders=split == "train")
 
 
-def measure_fall(course: Course, name: str) -> ScoreFall:
-    """Measure the fall of a score from its best stretch to its end."""
+def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
+    """Measure the fall of a score from its best stretch to its end.
+
+    A training score wanders with the problems it is counted on; held-out problems are the same every time.
+    """
     best, end = course.highest, course.end
     size = negate(course.change(best, end))
     scale = max(abs(best.level.value), best.level.value - course.start.level.value, 1e-12)
     share = size.value / scale
     plain = negate(course.change(best, end, chosen=False))
-    wander = negate(course.wandering_change(best, end))
-    by_far = share >= 0.5 and negate(course.wandering_change(best, end, level=SURE_LEVEL)).low > 0
+    level = SURE_LEVEL if share >= 0.5 else 0.95
+    beyond_wander = not wanders or negate(course.wandering_change(best, end, level=level)).low > 0
     middle = (best.level.value + end.level.value) / 2
     return ScoreFall(
         name,
@@ -74,18 +83,46 @@ def measure_fall(course: Course, name: str) -> ScoreFall:
         size,
         share,
         plain.high / scale,
-        size.low > 0 and (wander.low > 0 or by_far),
+        size.low > 0 and beyond_wander,
         course.first_past(middle, below=True, begin=best.begin),
-        came_back(course, middle),
+        came_back(course),
     )
 
 
-def came_back(course: Course, middle: float) -> bool:
-    """Say whether a score that had been above a level fell below it for a while and rose above it again."""
+def is_solved(evidence: Evidence, level: float = SOLVED) -> bool:
+    """Say whether a score between its two values, or between 0 and 1, is near its highest value and stays there."""
+    score, series, run = evidence.course("reward"), evidence.series("reward"), evidence.run
+    if score is None or series is None or run is None:
+        return False
+    levels = run.header.reward_levels
+    low, high = (min(levels), max(levels)) if len(levels) == 2 else (0.0, 1.0)
+    inside = low <= float(series.values.min()) and float(series.values.max()) <= high + 1e-9
+    return inside and score.end.level.value > low + level * (high - low)
+
+
+def score_pays(evidence: Evidence) -> bool:
+    """Say whether the score surely rises over the second half of the run, and has not fallen from its best."""
+    fall = score_fall(evidence)
+    if fall is not None and fall.is_sure and fall.share >= LOST:
+        return False
+    late, score = evidence.late_trend("reward"), evidence.course("reward")
+    if late is not None and late.verdict == "rising":
+        return True
+    return score is not None and score.change(score.middle, score.end).low > 0
+
+
+def came_back(course: Course) -> bool:
+    """Say whether a score had been near its best, then nearly as low as at the end, and near its best again.
+
+    Near is within a quarter of the fall, in means of a sixteenth of the points.
+    """
     width = max(3, len(course.values) // 16)
-    above = np.convolve(course.values, np.ones(width) / width, "valid") > middle
-    turns = np.flatnonzero(np.diff(above.astype(np.int8)))
-    return bool(len(turns) - (0 if above[0] else 1) >= 3)
+    means = np.convolve(course.values, np.ones(width) / width, "valid")
+    best, end = course.highest.level.value, course.end.level.value
+    is_high, is_low = means > best - (best - end) / 4, means < end + (best - end) / 4
+    turns = [bool(high) for high, low in zip(is_high, is_low, strict=True) if high != low]
+    phases = [phase for place, phase in enumerate(turns) if place == 0 or phase != turns[place - 1]]
+    return phases.count(True) > 1
 
 
 def negate(change: Interval) -> Interval:

@@ -20,6 +20,8 @@ CORRECTNESS_NAMES = re.compile(
     r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate)?|tests?)(?![a-z@])"
 )
 """Names of metrics that say whether the answer is correct."""
+NO_CORRECTNESS = re.compile(r"penalt|length|format")
+"""Names of metrics that do not, whatever else they say."""
 _HELD_OUT = (CORRECTNESS_NAMES, re.compile(r"(?:mean|avg)@"), re.compile(r"reward|score"))
 # Order of preference for the held-out score: correctness, then a mean of several samples, then the reward.
 _NO_SCORE = re.compile(
@@ -260,9 +262,15 @@ def describe_part(
     change = score_change(series, f"steps {series.steps[0]:,} to {series.steps[-1]:,}")
     half = len(series) // 2
     later = trend(series.steps[half:], series.values[half:]).verdict if len(series) >= 2 * MIN_POINTS else "cannot tell"
-    means_right = CORRECTNESS_NAMES.search(own.casefold()) is not None if counts is None else counts
+    means_right = means_correctness(own) if counts is None else counts
     share = None if weight is None or not gain else weight * change.change.value / gain
     return RewardPart(printable(own), change, 1.0 if weight is None else weight, share, means_right, later == "rising")
+
+
+def means_correctness(name: str) -> bool:
+    """Say whether a component's name says that the answer is correct."""
+    folded = name.casefold()
+    return CORRECTNESS_NAMES.search(folded) is not None and NO_CORRECTNESS.search(folded) is None
 
 
 def accuracy_part(evidence: Evidence, gain: float) -> RewardPart | None:

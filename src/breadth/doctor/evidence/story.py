@@ -10,11 +10,8 @@ import numpy as np
 
 from breadth.doctor.evidence.log_defects import nan_runs
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import score_fall
+from breadth.doctor.evidence.score_course import LOST, score_fall
 from breadth.measure.course import Course
-
-FALL_SURE = 0.25
-"""Share of its best that a score must have lost to be part of the story; that of ``score-collapse``."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +53,14 @@ def run_events(evidence: Evidence) -> list[Event]:
     found = [event for name, turn in TURNS.items() for event in factor_events(evidence.course(name), name, turn)]
     found += truncation_events(evidence.course("truncated"))
     fall = score_fall(evidence)
-    if fall is not None and fall.is_sure and fall.share >= FALL_SURE and fall.half_step is not None:
+    if fall is not None and fall.is_sure and fall.share >= LOST and fall.half_step is not None:
         found.append(Event(fall.half_step, "reward", f"the score fell at step {fall.half_step:,.0f}"))
     found += [
-        Event(nan_run.first, nan_run.name, f"{evidence.logged_name(nan_run.name)} is no number from step {nan_run.first:,} on")
+        Event(
+            nan_run.first,
+            nan_run.name,
+            f"{evidence.logged_name(nan_run.name)} is no number from step {nan_run.first:,} on",
+        )
         for nan_run in nan_runs(evidence)
         if nan_run.to_the_end
     ]

@@ -9,9 +9,8 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.score_course import score_fall
+from breadth.doctor.evidence.score_course import LOST, score_fall, score_pays
 from breadth.doctor.evidence.scores import excludes_rise, is_training_run
-from breadth.doctor.evidence.story import FALL_SURE
 from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
 from breadth.measure.trends import Trend, trend
@@ -77,12 +76,18 @@ class Drift:
         if place.level.low <= self.far or course.start.level.low > self.far:
             return None
         fall = score_fall(evidence)
-        pays = score_still_pays(evidence)
-        fallen = fall is not None and fall.is_sure and fall.share >= FALL_SURE
+        pays = score_pays(evidence)
+        fallen = fall is not None and fall.is_sure and fall.share >= LOST
         over = place is not course.end
         severity = Severity.NOTE if pays or over else Severity.WARNING
         step = int(place.first)
-        meanwhile = " while the score fell" if fallen else "; the score rises with it" if pays else ", and the score shows no rise"
+        meanwhile = (
+            " while the score fell"
+            if fallen
+            else "; the score rises with it"
+            if pays
+            else ", and the score shows no rise"
+        )
         return Finding(
             "drift",
             Severity.CRITICAL if fallen else severity,
@@ -144,15 +149,6 @@ def extrapolate_pace(series: MetricSeries, share: float) -> float:
     edge = max(3, len(steps) // 8)
     ahead = float(np.median(series.steps[-eighth:]) - np.median(steps[-edge:]))
     return float((pace.end.high + max(pace.slope.high, 0.0) * ahead) ** 2)
-
-
-def score_still_pays(evidence: Evidence) -> bool:
-    """Say whether the score surely rises, over the run or over its second half, and has not fallen since."""
-    fall = score_fall(evidence)
-    if fall is not None and fall.is_sure and fall.share >= FALL_SURE:
-        return False
-    trends = (evidence.trend("reward"), evidence.late_trend("reward"))
-    return any(trend is not None and trend.verdict == "rising" for trend in trends)
 
 
 def drift_severity(score: Trend | None) -> Severity:

@@ -10,6 +10,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.score_course import is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Prescription
 from breadth.doctor.overview import fit_run_law
 from breadth.measure.course import Course
@@ -34,7 +35,8 @@ class EntropyCollapse:
     there, and the confidence is "likely". Intervals decide whether it is reported, the best estimate decides how bad it
     is. No absolute value is required, because trainers log at least four different numbers under this name. A fall is
     what learning looks like. It is a collapse when so much is gone that little is left to trade for score, or when the
-    score is not seen to rise while it falls. Entropy that first rose to a multiple of its start and then died is an
+    score is not seen to rise while it falls; where the score is solved it has done its work, and is a note. Entropy that
+    first rose to a multiple of its start and then died is an
     explosion: more of it is no remedy.
     """
 
@@ -77,7 +79,7 @@ class EntropyCollapse:
             left = entropy.ratio  # what a policy sheds in its first steps, before it learns, costs it nothing
         return Finding(
             "entropy-collapse",
-            self.severity(left, score),
+            Severity.NOTE if is_solved(evidence) else self.severity(left, score, pays=score_pays(evidence)),
             _confidence(evidence) if entropy.verdict == "falling" else "likely",
             "training",
             f"Entropy has fallen to {left.value:.0%} of its start{describe_late_score(score)}.",
@@ -99,11 +101,11 @@ class EntropyCollapse:
             self.floor if entropy.verdict == "falling" else self.half
         )
 
-    def severity(self, left: Interval, score: Trend | None) -> Severity:
-        """Return how bad it is by the best estimate."""
+    def severity(self, left: Interval, score: Trend | None, *, pays: bool) -> Severity:
+        """Return how bad it is: by the best estimate, but for the half, which must be gone for sure."""
         if left.value < self.spent:
             return Severity.CRITICAL
-        if left.value < self.low or (left.value < self.half and score is not None and score.verdict != "rising"):
+        if left.value < self.low or (left.high < self.half and score is not None and not pays):
             return Severity.WARNING
         return Severity.NOTE
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import score_fall
-from breadth.doctor.evidence.story import FALL_SURE, first_beyond, tell_story
+from breadth.doctor.evidence.score_course import LOST, score_fall
+from breadth.doctor.evidence.story import first_beyond, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import DOUBLED, exclude_by_ratio
 from breadth.measure.course import Course
@@ -58,7 +58,10 @@ class EntropyExplosion:
         peak = course.change(course.start, course.highest)
         if not self.shows(entropy) and not peak.low > self.doubled:
             return exclude_by_ratio(
-                "entropy-explosion", entropy.ratio, entropy.ratio.high < self.doubled, f"at most {entropy.ratio.high:.0%}"
+                "entropy-explosion",
+                entropy.ratio,
+                entropy.ratio.high < self.doubled,
+                f"at most {entropy.ratio.high:.0%}",
             )
         return self.report(evidence, entropy, peak, course)
 
@@ -70,7 +73,7 @@ class EntropyExplosion:
     def report(self, evidence: Evidence, entropy: Trend, peak: Interval, course: Course) -> Finding:
         """Build the finding."""
         score, fall, now = evidence.trend("reward"), score_fall(evidence), entropy.ratio
-        has_fallen = fall is not None and fall.is_sure and fall.share >= FALL_SURE
+        has_fallen = fall is not None and fall.is_sure and fall.share >= LOST
         over = now is None or now.high < self.risen
         factor = peak if now is None or (over or peak.value > 1.5 * now.value) else now
         step = first_beyond(course, self.risen)

@@ -9,6 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.score_course import LOST, is_solved, score_fall, score_pays
 from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, excludes_rise, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.change_points import run_collapse
@@ -17,6 +18,9 @@ from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries, Run
+
+KEPT = 0.1
+"""Share of its best that a score may have lost and still count as having risen."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class LengthCollapse:
         step = run_collapse(series.steps, np.maximum(series.values, 1e-9)).length_collapse
         return Finding(
             "length-collapse",
-            length_severity(score, evaluation),
+            length_severity(evidence, score, evaluation),
             "likely" if score is None and evaluation is None else "strong",
             "training",
             f"Completions have shrunk to {now.value:.0%} of their length at the start, "
@@ -72,7 +76,7 @@ class LengthCollapse:
             "Short completions are correct as often as long ones on the same problems, by a check that reads the work"
             " too.",
             cost_of_shortening(evidence, step),
-            _prescriptions(evidence, step, length_severity(score, evaluation)),
+            _prescriptions(evidence, step, length_severity(evidence, score, evaluation)),
         )
 
 
@@ -124,17 +128,18 @@ def missing_lengths(evidence: Evidence, series: MetricSeries | None) -> CheckRes
     )
 
 
-def length_severity(score: Trend | None, evaluation: ScoreChange | None) -> Severity:
-    """Return the severity by the scores: falling is critical, not rising a warning, anything else a note."""
-    if (score is not None and score.verdict == "falling") or (
-        evaluation is not None and evaluation.verdict == "falling"
-    ):
+def length_severity(evidence: Evidence, score: Trend | None, evaluation: ScoreChange | None) -> Severity:
+    """Return the severity by the scores: falling is critical, not rising a warning, rising a note."""
+    fall, course = score_fall(evidence), evidence.course("reward")
+    has_fallen = fall is not None and fall.is_sure and fall.share >= LOST
+    if has_fallen or any(change is not None and change.verdict == "falling" for change in (score, evaluation)):
         return Severity.CRITICAL
-    return (
-        Severity.WARNING
-        if any(excludes_rise(change) for change in (score, evaluation) if change is not None)
-        else Severity.NOTE
-    )
+    if score is None and evaluation is None:
+        return Severity.NOTE
+    rises = course is not None and course.change(course.start, course.end).low > 0
+    keeps = fall is not None and fall.share < KEPT
+    held_out_stays = evaluation is not None and excludes_rise(evaluation)
+    return Severity.NOTE if ((rises and keeps) or score_pays(evidence) or is_solved(evidence)) and not held_out_stays else Severity.WARNING
 
 
 def describe_scores(score: Trend | None, evaluation: ScoreChange | None) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.score_course import SOLVED, is_solved
 from breadth.doctor.evidence.scores import eval_score_change, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
@@ -44,7 +45,7 @@ class NoLearning:
     """Gradient norm below which there is no gradient: with a learning rate of 1e-6 no bfloat16 weight moves."""
     points: int = 50
     """Points from which on a flat score is a finding: many runs take off later than after twenty."""
-    room: float = 0.9
+    room: float = SOLVED
     """Level of a score between 0 and 1 above which it is solved: there is nothing left to learn."""
     rise: float = 0.1
     """Rise of the score, as a share of its level, that must be excluded: what a reader of the plot calls a rise."""
@@ -57,12 +58,12 @@ class NoLearning:
             return None
         score = evidence.course("reward")
         dead = find_missing_signal(evidence, self.zero, self.dead)
-        if dead is not None and not self.is_solved(evidence, score):
+        if dead is not None and not is_solved(evidence, self.room):
             return report_dead(evidence, *dead)
         trend = evidence.trend("reward")
         if score is None or trend is None:
             return evidence.missing_metric("no-learning", "reward")
-        if self.is_solved(evidence, score):
+        if is_solved(evidence, self.room):
             return Excluded("no-learning", f"the score is {score.end.level.value:.3g}: solved")
         return self.check_score(evidence, score, trend)
 
@@ -89,15 +90,9 @@ class NoLearning:
             )
         return report_flat(evidence, score, moved)
 
-    def is_solved(self, evidence: Evidence, score: Course | None) -> bool:
-        """Say whether the score leaves no room."""
-        series, run = evidence.series("reward"), evidence.run
-        if score is None or series is None or run is None:
-            return False
-        levels = run.header.reward_levels
-        low, high = (min(levels), max(levels)) if len(levels) == 2 else (0.0, 1.0)
-        inside = low <= float(series.values.min()) and float(series.values.max()) <= high
-        return inside and score.end.level.value > low + self.room * (high - low)
+
+NO_RATE = 1e-10
+"""Learning rate that moves no weight: a millionth of what full fine-tuning uses."""
 
 
 def find_missing_signal(evidence: Evidence, zero: float, dead: float) -> tuple[str, Fact, float] | None:
@@ -105,7 +100,7 @@ def find_missing_signal(evidence: Evidence, zero: float, dead: float) -> tuple[s
     for name, level, text in (
         ("grad_norm", zero, "The gradient is zero"),
         ("reward_std", 1e-9, "The rewards of a group never differ"),
-        ("learning_rate", 0.0, "The learning rate is zero"),
+        ("learning_rate", NO_RATE, "The learning rate is zero"),
     ):
         series = evidence.series(name)
         if series is None or len(series) < MIN_POINTS:
@@ -132,7 +127,14 @@ def report_dead(evidence: Evidence, text: str, fact: Fact, since: float) -> Find
     score = evidence.course("reward")
     facts = [fact]
     if score is not None:
-        facts.append(Fact("score", f"{score.start.level.value:.3g} to {score.end.level.value:.3g}", "", evidence.describe_steps("reward")))
+        facts.append(
+            Fact(
+                "score",
+                f"{score.start.level.value:.3g} to {score.end.level.value:.3g}",
+                "",
+                evidence.describe_steps("reward"),
+            )
+        )
     return Finding(
         "no-learning",
         Severity.CRITICAL,

@@ -14,9 +14,12 @@ from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
+from breadth.runs.reader import MetricSeries
 
 WATCHED = ("grad_norm", "loss", "kl_reference", "entropy", "reward")
 """Metrics that every step has."""
+MIN_TOGETHER = 2
+"""Metrics that are no numbers at the last point, from which on that ended the run."""
 NEVER_NEGATIVE = ("kl", "train/kl")
 """Names under which TRL and its forks log the estimator of Schulman (k3), which no sample can make negative."""
 
@@ -26,7 +29,7 @@ class NumericalFailure:
     """A metric is NaN, infinite or beyond any size that training produces.
 
     Gradients, loss, divergence, entropy and reward are watched. Those that are no numbers to the end, for eight points
-    or more, broke the run; others are overflows that passed, and a note. A loss of a million, a
+    or more, broke the run; others are overflows that passed, and a note. A loss of 100,000, a
     gradient norm a thousand times its start that stays there, and a mean KL below zero from an estimator that cannot be
     negative, have the same cause more often than not: a log-probability of a token that one side finds impossible. It
     misleads where a loss is a sum over all tokens by design.
@@ -37,7 +40,7 @@ class NumericalFailure:
     summary: ClassVar[str] = "gradients, loss or KL are NaN, infinite or impossible"
     first_step: ClassVar[str] = "go back to the last good checkpoint; clip gradients, check precision"
 
-    huge: float = 1e6
+    huge: float = 1e5
     """Size of a loss or a divergence that no batch of rollouts gives: advantages are about one, and the largest
     importance ratio that float32 log-probabilities allow is e^88."""
     spikes: int = 3
@@ -69,11 +72,25 @@ class NumericalFailure:
         for name in logged:
             if name in broken and broken[name].to_the_end:
                 yield report_nan_run(evidence, broken[name])
+            elif (last := self.count_last_nans(evidence, name, logged)) is not None:
+                yield report_nan_run(evidence, last)
             else:
                 yield from self.count_nans(evidence, name)
         yield from self.find_huge(evidence, [name for name in logged if name in ("loss", "kl_reference")])
         yield from self.find_exploded_gradient(evidence)
         yield from find_negative_kl(evidence)
+
+    def count_last_nans(self, evidence: Evidence, name: str, logged: list[str]) -> NanRun | None:
+        """Return the points at the end that are no numbers: several, or of several metrics at once."""
+        if evidence.run is None:
+            return None
+        several = {other: trailing_nans(evidence.run.series(other)) for other in logged}
+        points = several[name]
+        together = sum(count > 0 for count in several.values())
+        series = evidence.run.series(name)
+        if not points or points == len(series) or (points < self.spikes and together < MIN_TOGETHER):
+            return None
+        return NanRun(name, int(series.steps[-points]), int(series.steps[-1]), points, to_the_end=True)
 
     def count_nans(self, evidence: Evidence, name: str) -> Iterator[Finding]:
         """Yield points that are no numbers, where numbers follow them."""
@@ -107,7 +124,7 @@ class NumericalFailure:
                     f"{evidence.logged_name(name)} reached {peak:.1e}, first above {self.huge:,.0f} at step {step:,}.",
                     (
                         Fact("largest value", f"{peak:.2e}", "", evidence.describe_steps(name)),
-                        Fact("steps above a million", len(large)),
+                        Fact("steps above it", len(large)),
                     ),
                     step,
                 )
@@ -128,6 +145,12 @@ class NumericalFailure:
                 (Fact("times its start", grown), Fact("gradient norm then", course.highest.level)),
                 step,
             )
+
+
+def trailing_nans(series: MetricSeries) -> int:
+    """Count the points at the end that are no numbers."""
+    finite = np.flatnonzero(np.isfinite(series.values))
+    return len(series) - (int(finite[-1]) + 1 if len(finite) else 0)
 
 
 def describe(

@@ -77,14 +77,21 @@ class Overfitting:
         """Build the finding."""
         best, end = held_out.best, held_out.end
         facts = [
-            Fact("best held-out stretch", best.level, "", f"{held_out.name}, steps {best.first:,.0f} to {best.last:,.0f}"),
+            Fact(
+                "best held-out stretch", best.level, "", f"{held_out.name}, steps {best.first:,.0f} to {best.last:,.0f}"
+            ),
             Fact("held-out score now", end.level, "", f"steps {end.first:,.0f} to {end.last:,.0f}"),
             Fact("fall", held_out.size, "", "allows for the choice of the best stretch"),
         ]
         if trained is not None:
             course = trained.course
             facts.append(
-                Fact("training score", f"{course.start.level.value:.3g} to {course.end.level.value:.3g}", "", trained.name)
+                Fact(
+                    "training score",
+                    f"{course.start.level.value:.3g} to {course.end.level.value:.3g}",
+                    "",
+                    trained.name,
+                )
             )
         severity = Severity.CRITICAL if held_out.share >= self.far else Severity.WARNING
         return Finding(

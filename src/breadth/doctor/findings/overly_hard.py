@@ -59,7 +59,9 @@ class OverlyHard:
         if not isinstance(hard, AllWrongGroups):
             return hard
         if hard.share.low <= self.half:
-            shown = f"{hard.share.value:.0%} of the groups are all wrong ({hard.share.low:.0%} to {hard.share.high:.0%})"
+            shown = (
+                f"{hard.share.value:.0%} of the groups are all wrong ({hard.share.low:.0%} to {hard.share.high:.0%})"
+            )
             if hard.share.value <= self.half:
                 return Excluded("overly-hard", shown)
             return CannotTell("overly-hard", shown, "train longer", undecided=True)

@@ -61,7 +61,9 @@ class Saturation:
             return report_solved(evidence, score, max(levels))
         flat = find_plateau(series, self.stretches, clear=self.clear, still=self.still)
         if flat is None or has_flat_groups(evidence):
-            return Excluded("saturation", "no flat stretch after a rise, up to the end" if flat is None else "groups are flat")
+            return Excluded(
+                "saturation", "no flat stretch after a rise, up to the end" if flat is None else "groups are flat"
+            )
         entropy = evidence.trend("entropy")
         if entropy is None or entropy.ratio is None:
             missing = (

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import ScoreFall, score_fall
+from breadth.doctor.evidence.score_course import LOST, ScoreFall, score_fall
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.evidence.story import Event, events_before, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
@@ -38,7 +38,7 @@ class ScoreCollapse:
     summary: ClassVar[str] = "the score fell far below its own best stretch"
     first_step: ClassVar[str] = "go back to the checkpoint before the fall, then remove what moved first"
 
-    lost: float = 0.25
+    lost: float = LOST
     """Share of the best level that must be gone: a reader of the plot calls it a fall, and no plateau or dip of the
     healthy runs in our fixtures reaches it."""
     half: float = 0.5

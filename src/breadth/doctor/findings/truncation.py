@@ -48,7 +48,10 @@ class Truncation:
             severity = Severity.CRITICAL if cut.end.level.low > self.most else Severity.WARNING
             since = f", up from {cut.start.level.value:.0%} at the start" if rises(cut) else ""
             return describe(
-                evidence, severity, f"{cut.end.level.value:.0%} of the completions are cut at the length cap{since}.", cut
+                evidence,
+                severity,
+                f"{cut.end.level.value:.0%} of the completions are cut at the length cap{since}.",
+                cut,
             )
         if cut.highest.level.low > self.most:
             steps = f"steps {cut.highest.first:,.0f} to {cut.highest.last:,.0f}"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from breadth.doctor import prescriptions
-from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.score_course import SOLVED, is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
@@ -19,8 +22,8 @@ class ZeroVarianceGroups:
     """Most groups have no difference in reward, and so no advantage.
 
     By the trainer's own count, the mean of the last eighth; else by the spread of rewards within groups, where that has
-    fallen to nothing. How bad it is depends on what the run still learns: flat groups are a note while the score rises
-    or where it is solved, a warning where it does neither. Says whether the flat groups are all wrong (too hard) or all
+    fallen to nothing. How bad it is depends on what the run learns: flat groups are a note while the score rises, where
+    it is solved, and where most groups still differ now and then in a run that has learned; else a warning. Says whether the flat groups are all wrong (too hard) or all
     correct (solved), where the score or the rollouts show it.
     """
 
@@ -43,7 +46,10 @@ class ZeroVarianceGroups:
     as many as one without flat groups."""
     narrow: float = 0.1
     """Share of its start below which, if certain, the spread of rewards within groups shows the same."""
-    solved: float = 0.9
+    calm: float = 0.5
+    """Share of its first noise below which a score that rose is solved, whatever its scale: from a rate of 0.5 to one of
+    0.95, binomial noise falls to 0.44."""
+    solved: float = SOLVED
     """Level of a score between 0 and 1, or share of correct groups among the flat ones, above which they are solved."""
 
     def check(self, evidence: Evidence) -> CheckResult:
@@ -74,12 +80,27 @@ class ZeroVarianceGroups:
 
     def severity(self, evidence: Evidence, level: Interval, side: _Side | None) -> Severity:
         """Return how bad it is, by what the run still learns."""
-        late = evidence.late_trend("reward")
-        if evidence_is_solved(evidence, self.solved) or (side is not None and side.counted and side.wrong < 1 - self.solved):
+        score = evidence.course("reward")
+        has_risen = score is not None and score.change(score.start, score.end).low > 0
+        counted_right = side is not None and side.counted and side.wrong < 1 - self.solved
+        if counted_right or is_solved(evidence, self.solved) or (has_risen and self.has_calmed(evidence)):
             return Severity.NOTE
-        if late is not None and late.verdict == "rising":
+        if score_pays(evidence) or (has_risen and level.low <= self.most):
             return Severity.NOTE
         return Severity.CRITICAL if level.low > self.most else Severity.WARNING
+
+    def has_calmed(self, evidence: Evidence) -> bool:
+        """Say whether the score moves less from step to step than at the start.
+
+        Problems that are solved for good score alike; where some are always solved and some never, the score depends on
+        which were drawn.
+        """
+        series = evidence.series("reward")
+        if series is None or len(series) < MIN_POINTS:
+            return False
+        quarter = max(len(series) // 4, 3)
+        first, last = (float(np.std(np.diff(part))) for part in (series.values[:quarter], series.values[-quarter:]))
+        return last < self.calm * first
 
     def check_spread(self, evidence: Evidence) -> CheckResult:
         """Decide by the spread of rewards within groups, where flat groups are not counted."""
@@ -88,7 +109,7 @@ class ZeroVarianceGroups:
             return evidence.missing_metric("zero-variance-groups", "zero_variance_groups")
         start, end = spread.start.level, spread.end.level
         name = evidence.logged_name("reward_std")
-        if end.high < self.narrow * start.low and not evidence_is_solved(evidence, self.solved):
+        if end.high < self.narrow * start.low and not is_solved(evidence, self.solved):
             return Finding(
                 "zero-variance-groups",
                 Severity.WARNING,
@@ -97,7 +118,12 @@ class ZeroVarianceGroups:
                 f"Rewards within groups differ by {end.value:.2g}, {end.value / start.value:.0%} of what they did at the"
                 " start: little is left to learn from.",
                 (
-                    Fact("spread at the start", start, "", f"{name}, steps {spread.start.first:,.0f} to {spread.start.last:,.0f}"),
+                    Fact(
+                        "spread at the start",
+                        start,
+                        "",
+                        f"{name}, steps {spread.start.first:,.0f} to {spread.start.last:,.0f}",
+                    ),
                     Fact("spread now", end),
                 ),
                 "The score rises as fast as at the start.",
@@ -105,15 +131,11 @@ class ZeroVarianceGroups:
             )
         if end.low > self.narrow * start.value or start.value <= 0:
             return Excluded("zero-variance-groups", f"rewards within groups differ by {end.value:.2g}")
-        return CannotTell("zero-variance-groups", "the share of flat groups is not logged", evidence.how_to_log("zero_variance_groups"))
-
-
-def evidence_is_solved(evidence: Evidence, solved: float) -> bool:
-    """Say whether a score between 0 and 1 is near 1."""
-    score, series = evidence.course("reward"), evidence.series("reward")
-    if score is None or series is None or series.values.min() < 0 or series.values.max() > 1:
-        return False
-    return score.end.level.value > solved
+        return CannotTell(
+            "zero-variance-groups",
+            "the share of flat groups is not logged",
+            evidence.how_to_log("zero_variance_groups"),
+        )
 
 
 @dataclass(frozen=True)
