@@ -13,7 +13,7 @@ import numpy as np
 from breadth.base.errors import BreadthError, CatalogueError
 from breadth.doctor.finding import CannotTell
 from breadth.doctor.trainer_config import ConfigDialect, TrainerConfig
-from breadth.measure.course import Course, describe_course
+from breadth.measure.course import LEVEL_SHARES, PEAK_SHARES, Course, describe_course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
@@ -76,7 +76,7 @@ class Evidence:
         if (name, split) not in self._courses:
             found = self.series(name, split)
             course = (
-                None if found is None else describe_course(found.steps, found.values, by_log=name in FACTOR_METRICS)
+                None if found is None else measure_course(name, found)
             )
             self._courses[name, split] = None if course is None or found is None else clip_course(name, course, found)
         return self._courses[name, split]
@@ -232,6 +232,12 @@ METRIC_BOUNDS = {
     **dict.fromkeys(("entropy", "reward_std", "length", "length_min", "length_max", "grad_norm"), (0.0, math.inf)),
 }
 """Lowest and highest value of metrics that have bounds."""
+
+
+def measure_course(name: str, found: MetricSeries) -> Course | None:
+    """Return the levels along a series, compared as fits the metric."""
+    shares = LEVEL_SHARES if name == "reward" else PEAK_SHARES
+    return describe_course(found.steps, found.values, by_log=name in FACTOR_METRICS, shares=shares)
 
 
 def clip_course(name: str, course: Course, found: MetricSeries) -> Course:

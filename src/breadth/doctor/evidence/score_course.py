@@ -8,7 +8,7 @@ import numpy as np
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.scores import logged_eval_score
-from breadth.measure.course import Course, Stretch, describe_course
+from breadth.measure.course import LEVEL_SHARES, Course, Stretch, describe_course
 from breadth.measure.intervals import Interval
 
 LOST = 0.25
@@ -59,7 +59,7 @@ def score_fall(evidence: Evidence, split: str = "train") -> ScoreFall | None:
         course, name = evidence.course("reward"), evidence.logged_name("reward")
     else:
         held_out = logged_eval_score(evidence)
-        course = None if held_out is None else describe_course(held_out.steps, held_out.values)
+        course = None if held_out is None else describe_course(held_out.steps, held_out.values, shares=LEVEL_SHARES)
         name = "" if held_out is None else held_out.name
     return None if course is None else measure_fall(course, name, wanders=split == "train")
 

@@ -87,6 +87,7 @@ def first_beyond(course: Course, factor: float) -> float | None:
     middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
     wanted = math.log(course.start.level.value) + math.log(factor)
     past = np.flatnonzero(middle > wanted if factor > 1 else middle < wanted)
+    past = past[past >= course.start.end]
     return float(course.steps[past[0]]) if len(past) else None
 
 

@@ -18,7 +18,7 @@ from breadth.report.sections import Fact, Severity
 class ScoreCollapse:
     """The score lies far below its own best stretch.
 
-    By the mean of the last eighth against the best stretch of a sixteenth, an eighth or a quarter of the run. The fall
+    By the mean of the last eighth against the best eighth or quarter of the run. The fall
     is measured against what there was to lose: the best level, or the way to it from the start if that is longer, so a
     score may be negative. It must exceed both the noise of the points and, where it is less than half, slow wander. A
     run that was as low before and came back gets a note. What else moved just before the score fell is listed, as it
