@@ -54,7 +54,7 @@ class RunDiagnosis:
         return (*(finding.name for finding in self.findings), *self.clear)
 
     @property
-    def undecided(self) -> tuple[CannotTell, ...]:
+    def inconclusive_checks(self) -> tuple[CannotTell, ...]:
         """Checks whose numbers were logged and do not decide."""
         return tuple(check for check in self.cannot_tell if check.undecided)
 
@@ -65,7 +65,7 @@ class RunDiagnosis:
         Of a training run it is when its score was logged and has surely not fallen, and no check of what the log can
         show was undecided about a failure that would matter. What only other data would show is no reason for doubt.
         """
-        doubts = {check.name for check in self.undecided} & MUST_BE_EXCLUDED
+        doubts = {check.name for check in self.inconclusive_checks} & MUST_BE_EXCLUDED
         needed = {"score-collapse"} if is_training_run(self.evidence) else set()
         return not self.findings and bool(self.excluded) and not doubts and needed <= set(self.clear)
 

@@ -79,8 +79,8 @@ def run_sections(diagnosis: RunDiagnosis, *, several: bool) -> Iterator[Section]
             yield patch_listing(finding, diagnosis, prefix)
     if diagnosis.findings and diagnosis.evidence.run is not None and not several:
         yield from metric_curves(diagnosis.evidence.run, PAGE_METRICS)
-    if diagnosis.undecided:
-        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(diagnosis.undecided))
+    if diagnosis.inconclusive_checks:
+        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(diagnosis.inconclusive_checks))
     if diagnosis.excluded and diagnosis.findings:
         yield Facts(f"{prefix}Excluded", [Fact("looked for, not there", ", ".join(diagnosis.clear))])
     invited = tuple(check for check in diagnosis.cannot_tell if not check.undecided)
@@ -111,11 +111,11 @@ def lead_finding(findings: Sequence[Finding]) -> Finding:
 
 
 def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
-    """Say that nothing was found, or why that cannot be said."""
+    """Say that nothing was found, or why the numbers do not show that."""
     if not diagnosis.excluded:
         return Verdict(Severity.CANNOT_TELL, f"{prefix}No check could be made.", "Each lacks data it needs; see below.")
     if not diagnosis.is_good:
-        doubts = [f"{check.name}: {check.missing}." for check in diagnosis.undecided]
+        doubts = [f"{check.name}: {check.missing}." for check in diagnosis.inconclusive_checks]
         reason = " ".join(doubts[:MAX_DOUBTS]) or "The log holds no score: without one, no run is healthy or not."
         return Verdict(
             Severity.CANNOT_TELL,

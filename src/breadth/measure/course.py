@@ -1,4 +1,4 @@
-"""The course of a series: how high its stretches lie, which lies highest and lowest, and since when it stands still.
+"""The course of a series: how high its stretches lie, which lies highest and lowest, and since when it no longer moves.
 
 A trend compares the start with the end. A series that rises, falls and freezes has both at the same level: what
 happened lies in between, and only the whole course shows it.
@@ -21,8 +21,7 @@ from breadth.measure.validate import FloatArray
 MAX_COURSE_POINTS = 600
 """Longer series are first thinned to so many means: a stretch that matters is longer than a point of those."""
 PEAK_SHARES = (1 / 16, 1 / 8, 1 / 4)
-"""Lengths of the stretches that are compared, as shares of the run: a short one shows a peak, a long one has less noise.
-"""
+"""Lengths of the stretches that are compared, as shares of the run: a short one shows a peak, a long one is sure."""
 LEVEL_SHARES = (1 / 8, 1 / 4)
 """The same for a series whose short peaks say nothing, as a score's, which depend on the problems drawn."""
 _MIN_POINTS, _MIN_NEIGHBOURS = 3, 8
@@ -88,11 +87,11 @@ class Course:
         (Bonferroni), unless ``chosen`` says not to: to exclude a fall from the best stretch the choice needs no
         correction, as it makes the fall look larger.
         """
-        corrected = self._corrected(before, after, level) if chosen else level
+        corrected = self._correct_level(before, after, level) if chosen else level
         reach = t_critical(min(before.freedom, after.freedom), corrected)
         return self._around(before, after, reach * math.hypot(before.error, after.error), level)
 
-    def wandering_change(self, before: Stretch, after: Stretch, *, level: float = 0.95) -> Interval:
+    def change_beyond_wander(self, before: Stretch, after: Stretch, *, level: float = 0.95) -> Interval:
         """Return the same, where the series may also wander slowly without any cause, of two given stretches."""
         weights = np.zeros(len(self.values))
         weights[before.begin : before.end] -= 1 / (before.end - before.begin)
@@ -100,7 +99,7 @@ class Course:
         reach = t_critical(self.noise.degrees_of_freedom, level)
         return self._around(before, after, reach * self.noise.weighted_sd(weights), level)
 
-    def _corrected(self, before: Stretch, after: Stretch, level: float) -> float:
+    def _correct_level(self, before: Stretch, after: Stretch, level: float) -> float:
         fixed = {before, after} <= {self.start, self.middle, self.end}
         return level if fixed else 1 - (1 - level) / self.looks
 
@@ -157,12 +156,12 @@ def describe_course(
     n, eighth = len(calm), measured.points(1 / 8)
     every = list(measured.every(shares))
     return Course(
-        measured.opening(),
+        measured.first_stretch(),
         measured.stretch((n - eighth) // 2, (n - eighth) // 2 + eighth),
         measured.stretch(n - eighth, n),
         max(every, key=measured.lower_end),
         min(every, key=measured.upper_end),
-        frozen_since(series),
+        find_freeze(series),
         series.steps,
         calm,
         noise_around_jumps(CleanSeries(series.steps, seen, series.dropped)),
@@ -189,7 +188,7 @@ def thin_to_means(series: CleanSeries, max_points: int) -> CleanSeries:
     return CleanSeries(series.steps[edges], np.add.reduceat(calm, edges) / counts, series.dropped)
 
 
-def frozen_since(series: CleanSeries) -> float | None:
+def find_freeze(series: CleanSeries) -> float | None:
     """Return the step from which on all values are equal, if that is a sixteenth of the points and four at least."""
     values, n = series.values, len(series)
     size = float(np.abs(values).max())
@@ -254,7 +253,7 @@ class _Stretches:
         """Return what a stretch's level surely stays below."""
         return stretch.level.high
 
-    def opening(self) -> Stretch:
+    def first_stretch(self) -> Stretch:
         """Return the first eighth; less of it where the series leaves its first level within that."""
         whole, few = self.points(1 / 8), self.points(_OPENING_SHARE)
         if few < whole - 1:

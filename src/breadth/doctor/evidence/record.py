@@ -75,9 +75,7 @@ class Evidence:
         """Return the levels along a metric; None where it has fewer than eight points."""
         if (name, split) not in self._courses:
             found = self.series(name, split)
-            course = (
-                None if found is None else measure_course(name, found)
-            )
+            course = None if found is None else measure_course(name, found)
             self._courses[name, split] = None if course is None or found is None else clip_course(name, course, found)
         return self._courses[name, split]
 
@@ -242,7 +240,7 @@ def measure_course(name: str, found: MetricSeries) -> Course | None:
 
 def clip_course(name: str, course: Course, found: MetricSeries) -> Course:
     """Cut the levels of a course to what the metric can be; a reward that stays between 0 and 1 is a share."""
-    share = name == "reward" and 0 <= found.values.min() and found.values.max() <= 1
+    share = name == "reward" and found.values.min() >= 0 and found.values.max() <= 1
     bounded = "truncated" if share else name
     clipped = {
         part: replace(stretch, level=clip_to_range(bounded, stretch.level))

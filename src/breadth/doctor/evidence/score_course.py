@@ -75,7 +75,7 @@ def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
     share = size.value / scale
     plain = negate(course.change(best, end, chosen=False))
     level = SURE_LEVEL if share >= 0.5 else 0.95
-    beyond_wander = not wanders or negate(course.wandering_change(best, end, level=level)).low > 0
+    beyond_wander = not wanders or negate(course.change_beyond_wander(best, end, level=level)).low > 0
     middle = (best.level.value + end.level.value) / 2
     return ScoreFall(
         name,
@@ -85,7 +85,7 @@ def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
         plain.high / scale,
         size.low > 0 and beyond_wander,
         course.first_past(middle, below=True, begin=best.begin),
-        came_back(course),
+        has_recovered(course),
     )
 
 
@@ -111,7 +111,7 @@ def score_pays(evidence: Evidence) -> bool:
     return score is not None and score.change(score.middle, score.end).low > 0
 
 
-def came_back(course: Course) -> bool:
+def has_recovered(course: Course) -> bool:
     """Say whether a score had been near its best, then nearly as low as at the end, and near its best again.
 
     Near is within a quarter of the fall, in means of a sixteenth of the points.

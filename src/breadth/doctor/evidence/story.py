@@ -15,7 +15,7 @@ from breadth.measure.course import Course
 
 
 @dataclass(frozen=True)
-class Event:
+class RunEvent:
     """Something that happened to a metric."""
 
     step: float
@@ -48,15 +48,15 @@ TURNS = {
 """Metric -> what counts as an event: the thresholds of the findings about it."""
 
 
-def run_events(evidence: Evidence) -> list[Event]:
+def run_events(evidence: Evidence) -> list[RunEvent]:
     """Return what happened, in order of steps."""
     found = [event for name, turn in TURNS.items() for event in factor_events(evidence.course(name), name, turn)]
     found += truncation_events(evidence.course("truncated"))
     fall = score_fall(evidence)
     if fall is not None and fall.is_sure and fall.share >= LOST and fall.half_step is not None:
-        found.append(Event(fall.half_step, "reward", f"the score fell at step {fall.half_step:,.0f}"))
+        found.append(RunEvent(fall.half_step, "reward", f"the score fell at step {fall.half_step:,.0f}"))
     found += [
-        Event(
+        RunEvent(
             nan_run.first,
             nan_run.name,
             f"{evidence.logged_name(nan_run.name)} is no number from step {nan_run.first:,} on",
@@ -64,21 +64,21 @@ def run_events(evidence: Evidence) -> list[Event]:
         for nan_run in nan_runs(evidence)
         if nan_run.to_the_end
     ]
-    frozen = frozen_since(evidence)
+    frozen = death_step(evidence)
     if frozen is not None:
-        found.append(Event(frozen, "frozen", f"nothing moves since step {frozen:,.0f}"))
+        found.append(RunEvent(frozen, "frozen", f"nothing moves since step {frozen:,.0f}"))
     return sorted(found, key=lambda event: event.step)
 
 
-def factor_events(course: Course | None, name: str, turn: Turn) -> Iterator[Event]:
+def factor_events(course: Course | None, name: str, turn: Turn) -> Iterator[RunEvent]:
     """Yield the surest rise and fall of a metric that moves by factors."""
     if course is None:
         return
     up, down = course.change(course.start, course.highest), course.change(course.start, course.lowest)
     if up.low > turn.rise and (step := first_beyond(course, turn.rise)) is not None:
-        yield Event(step, name, f"{turn.noun} rose past {turn.rise:g} times its start at step {step:,.0f}")
+        yield RunEvent(step, name, f"{turn.noun} rose past {turn.rise:g} times its start at step {step:,.0f}")
     if down.high < turn.fall and (step := first_beyond(course, turn.fall)) is not None:
-        yield Event(step, name, f"{turn.noun} fell below {turn.fall:.0%} of its start at step {step:,.0f}")
+        yield RunEvent(step, name, f"{turn.noun} fell below {turn.fall:.0%} of its start at step {step:,.0f}")
 
 
 def first_beyond(course: Course, factor: float) -> float | None:
@@ -91,18 +91,18 @@ def first_beyond(course: Course, factor: float) -> float | None:
     return float(course.steps[past[0]]) if len(past) else None
 
 
-def truncation_events(course: Course | None) -> Iterator[Event]:
+def truncation_events(course: Course | None) -> Iterator[RunEvent]:
     """Yield when many completions began to be cut, where few were at the start."""
     if course is None or course.highest.level.low <= 0.3 or course.start.level.high >= 0.3:
         return
     past = np.flatnonzero(course.values > 0.3)
     if len(past):
         step = course.steps[past[0]]
-        yield Event(float(step), "truncated", f"30% of the completions were cut from step {step:,.0f} on")
+        yield RunEvent(float(step), "truncated", f"30% of the completions were cut from step {step:,.0f} on")
 
 
-def frozen_since(evidence: Evidence) -> float | None:
-    """Return the step since which the run is dead: the score and everything else that should move stand still."""
+def death_step(evidence: Evidence) -> float | None:
+    """Return the step since which the run is dead: neither the score nor anything else moves."""
     alive = [evidence.course(name) for name in ("reward", "reward_std", "grad_norm", "entropy", "length")]
     courses = [course for course in alive if course is not None and not is_constant(course)]
     score = evidence.course("reward")
@@ -125,7 +125,7 @@ def tell_story(evidence: Evidence) -> str:
     return ", then ".join(event.text for event in events[:5])
 
 
-def events_before(evidence: Evidence, step: float | None) -> tuple[Event, ...]:
+def events_before(evidence: Evidence, step: float | None) -> tuple[RunEvent, ...]:
     """Return what happened to other metrics up to a step, and a twentieth of the run after it."""
     if step is None:
         return ()

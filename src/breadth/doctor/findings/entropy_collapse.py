@@ -35,9 +35,8 @@ class EntropyCollapse:
     there, and the confidence is "likely". Intervals decide whether it is reported, the best estimate decides how bad it
     is. No absolute value is required, because trainers log at least four different numbers under this name. A fall is
     what learning looks like. It is a collapse when so much is gone that little is left to trade for score, or when the
-    score is not seen to rise while it falls; where the score is solved it has done its work, and is a note. Entropy that
-    first rose to a multiple of its start and then died is an
-    explosion: more of it is no remedy.
+    score is not seen to rise while it falls; where the score is solved it has done its work, and is a note. Entropy
+    that first rose to a multiple of its start and then died is an explosion: more of it is no remedy.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -68,9 +67,9 @@ class EntropyCollapse:
                 "entropy-collapse", "entropy is not clearly above zero at the start, so it cannot be compared with it"
             )
         course = evidence.course("entropy")
-        if course is None or exploded_first(course):
+        if course is None or has_exploded_first(course):
             return Excluded("entropy-collapse", "entropy rose to a multiple of its start before it fell")
-        left = self.left_of_start(entropy.ratio, course)
+        left = self.share_of_start(entropy.ratio, course)
         if not self.shows(replace(entropy, ratio=left)):
             return exclude_by_ratio("entropy-collapse", left, left.low > self.half, f"at least {left.low:.0%}")
         score = evidence.late_trend("reward")
@@ -90,7 +89,7 @@ class EntropyCollapse:
             _prescriptions(evidence, course.start.level.value, self.floor),
         )
 
-    def left_of_start(self, ratio: Interval, course: Course) -> Interval:
+    def share_of_start(self, ratio: Interval, course: Course) -> Interval:
         """Return the share that is left, of the first steps where entropy fell within the first eighth."""
         first = course.change(course.start, course.end)
         return first if first.high < ratio.low else ratio
@@ -125,7 +124,7 @@ def _confidence(evidence: Evidence) -> Confidence:
     return "strong" if kind is not None and kind.aggregation == "token-mean" else "likely"
 
 
-def exploded_first(course: Course) -> bool:
+def has_exploded_first(course: Course) -> bool:
     """Say whether entropy had surely doubled before it fell."""
     peak = course.change(course.start, course.highest)
     return peak.low > DOUBLED and course.highest.last < course.end.first

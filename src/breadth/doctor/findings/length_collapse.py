@@ -139,7 +139,11 @@ def length_severity(evidence: Evidence, score: Trend | None, evaluation: ScoreCh
     rises = course is not None and course.change(course.start, course.end).low > 0
     keeps = fall is not None and fall.share < KEPT
     held_out_stays = evaluation is not None and excludes_rise(evaluation)
-    return Severity.NOTE if ((rises and keeps) or score_pays(evidence) or is_solved(evidence)) and not held_out_stays else Severity.WARNING
+    return (
+        Severity.NOTE
+        if ((rises and keeps) or score_pays(evidence) or is_solved(evidence)) and not held_out_stays
+        else Severity.WARNING
+    )
 
 
 def describe_scores(score: Trend | None, evaluation: ScoreChange | None) -> str:

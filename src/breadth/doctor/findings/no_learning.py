@@ -144,7 +144,7 @@ def report_dead(evidence: Evidence, text: str, fact: Fact, since: float) -> Find
         tuple(facts),
         "The weights of two later checkpoints differ.",
         "Every step since then cost its rollouts and changed nothing.",
-        _dead_prescriptions(evidence, None if since <= first else int(since)),
+        _dead_prescriptions(None if since <= first else int(since)),
     )
 
 
@@ -174,7 +174,7 @@ def describe(moved: Interval) -> str:
     return f"changed by {moved.value:+.2g} ({moved.low:+.2g} to {moved.high:+.2g})"
 
 
-def _dead_prescriptions(evidence: Evidence, since: int | None) -> tuple[Prescription, ...]:
+def _dead_prescriptions(since: int | None) -> tuple[Prescription, ...]:
     wanted = [
         None if since is None else prescriptions.go_back_to(since),
         prescriptions.inspect_signal(),

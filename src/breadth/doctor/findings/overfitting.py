@@ -42,7 +42,7 @@ class Overfitting:
         if held_out is None:
             return self.compare_ends(evidence, eval_score_change(evidence))
         if held_out.size.low > 0 and held_out.is_sure and held_out.share >= self.lost:
-            return self.report(evidence, trained, held_out)
+            return self.report(trained, held_out)
         if held_out.most < self.far:
             return Excluded(
                 "overfitting", f"the held-out score ends at most {max(held_out.most, 0.0):.0%} below its best"
@@ -73,7 +73,7 @@ class Overfitting:
             prescriptions=(prescriptions.add_problems(),),
         )
 
-    def report(self, evidence: Evidence, trained: ScoreFall | None, held_out: ScoreFall) -> Finding:
+    def report(self, trained: ScoreFall | None, held_out: ScoreFall) -> Finding:
         """Build the finding."""
         best, end = held_out.best, held_out.end
         facts = [

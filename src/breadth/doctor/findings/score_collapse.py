@@ -9,7 +9,7 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.score_course import LOST, ScoreFall, score_fall
 from breadth.doctor.evidence.scores import is_training_run
-from breadth.doctor.evidence.story import Event, events_before, tell_story
+from breadth.doctor.evidence.story import RunEvent, events_before, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
@@ -91,7 +91,7 @@ def describe_cost(fall: ScoreFall) -> str:
     return f"The {rest:,.0f} steps after the best stretch, {share:.0%} of the run, made it worse." if rest > 0 else ""
 
 
-def _facts(fall: ScoreFall, before: tuple[Event, ...], story: str) -> tuple[Fact, ...]:
+def _facts(fall: ScoreFall, before: tuple[RunEvent, ...], story: str) -> tuple[Fact, ...]:
     best, end = fall.best, fall.end
     facts = [
         Fact("best stretch", best.level, "", f"{fall.name}, steps {best.first:,.0f} to {best.last:,.0f}"),

@@ -55,7 +55,9 @@ class Truncation:
             )
         if cut.highest.level.low > self.most:
             steps = f"steps {cut.highest.first:,.0f} to {cut.highest.last:,.0f}"
-            headline = f"{cut.highest.level.value:.0%} of the completions were cut at the length cap at {steps}, no longer now."
+            headline = (
+                f"{cut.highest.level.value:.0%} of the completions were cut at the length cap at {steps}, not now."
+            )
             return describe(evidence, Severity.NOTE, headline, cut)
         shown = f"{cut.end.level.value:.1%} of the completions are cut (up to {cut.end.level.high:.1%})"
         if cut.end.level.value < self.touched:
@@ -72,8 +74,8 @@ class Truncation:
                 "truncation", f"the mean length is {length.end.level.value:,.0f} tokens, of {cap:,.0f} at most"
             )
         headline = (
-            f"The mean length is {length.end.level.value:,.0f} tokens, {length.end.level.value / cap:.0%} of the longest"
-            f" completion possible: nearly all are cut at the cap."
+            f"The mean length is {length.end.level.value:,.0f} tokens, {length.end.level.value / cap:.0%} of the"
+            " longest completion possible: nearly all are cut at the cap."
         )
         return describe(evidence, Severity.CRITICAL, headline, None)
 

@@ -23,8 +23,8 @@ class ZeroVarianceGroups:
 
     By the trainer's own count, the mean of the last eighth; else by the spread of rewards within groups, where that has
     fallen to nothing. How bad it is depends on what the run learns: flat groups are a note while the score rises, where
-    it is solved, and where most groups still differ now and then in a run that has learned; else a warning. Says whether the flat groups are all wrong (too hard) or all
-    correct (solved), where the score or the rollouts show it.
+    it is solved, and where some groups still differ in a run that has learned; else a warning. Says whether the flat
+    groups are all wrong (too hard) or all correct (solved), where the score or the rollouts show it.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -47,8 +47,8 @@ class ZeroVarianceGroups:
     narrow: float = 0.1
     """Share of its start below which, if certain, the spread of rewards within groups shows the same."""
     calm: float = 0.5
-    """Share of its first noise below which a score that rose is solved, whatever its scale: from a rate of 0.5 to one of
-    0.95, binomial noise falls to 0.44."""
+    """Share of its first noise below which a score that rose is solved, whatever its scale: from a rate of 0.5 to one
+    of 0.95, binomial noise falls to 0.44."""
     solved: float = SOLVED
     """Level of a score between 0 and 1, or share of correct groups among the flat ones, above which they are solved."""
 
@@ -115,8 +115,8 @@ class ZeroVarianceGroups:
                 Severity.WARNING,
                 "likely",
                 "training",
-                f"Rewards within groups differ by {end.value:.2g}, {end.value / start.value:.0%} of what they did at the"
-                " start: little is left to learn from.",
+                f"Rewards within groups differ by {end.value:.2g}, {end.value / start.value:.0%} of what they did at"
+                " the start: little is left to learn from.",
                 (
                     Fact(
                         "spread at the start",
