@@ -126,6 +126,12 @@ def test_a_name_of_the_whole_run_wins_over_one_of_a_part() -> None:
     assert values == {"gsm8k/reward/mean": 1.0, "reward": 2.0}
 
 
+def test_names_that_lost_their_slashes_in_an_export_are_known() -> None:
+    row = {"critic_score_mean": 1.0, "actor_entropy": 2.0, "actor_pg_loss": 3.0, "training_epoch": 4.0}
+    other = {"critic_lr": 5.0, "train_loss": 6.0, "response_length_non_aborted_clip_ratio": 7.0}
+    assert translate(row | other)[0] == {"reward": 1.0, "entropy": 2.0, "loss": 3.0, "epoch": 4.0} | other
+
+
 def test_ended_and_cut_are_not_mixed_up() -> None:
     assert translate({"stop_ratio": 0.9, "cap_hit_rate": 0.1})[0] == {"stopped": 0.9, "truncated": 0.1}
 

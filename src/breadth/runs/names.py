@@ -206,7 +206,7 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         "train_rollout_logprob_abs_diff vllm_kl gen_kl_error kl_sample_train_v2",
         # verl; SkyRL; open-instruct; AReaL; ms-swift; prime-rl's console:
         "rollout_corr/kl rollout_corr/k3_kl rollout_train_logprobs_abs_diff_mean vllm_vs_local_logprob_diff_mean",
-        "behave_approx_kl/avg rollout_correction/kl mismatch_kl mismatch_kl/mean",
+        "behave_approx_kl/avg rollout_correction/kl generation_kl_error mismatch_kl mismatch_kl/mean",
     ),
     "mismatch_max": (
         "largest such difference in the step",
@@ -230,14 +230,16 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         "off_policy/mean async/staleness_mean avg_trajectory_age avg_sampled_policy_age",
         "sample_staleness_theta_avg",
         # prime-rl's older names; hand-written loops:
-        "off_policy_level/all/mean off_policy_level/mean off_policy_level staleness_mean staleness/mean",
-        "mean_staleness avg_staleness staleness sample_age mean_sample_age policy_lag weight_lag version_lag",
+        "trajectory_staleness/mean off_policy_level/all/mean off_policy_level/mean off_policy_level staleness_mean",
+        "staleness/mean mean_staleness avg_staleness staleness sample_age mean_sample_age policy_lag weight_lag",
+        "version_lag",
     ),
     "sample_age_max": (
         "the oldest sample of the step, in updates",
         # prime-rl; SkyRL; torchforge; AReaL; hand-written loops:
         "off_policy/max async/staleness_max max_sampled_policy_age sample_staleness_theta_max",
-        "off_policy_level/all/max off_policy_level/max staleness_max staleness/max max_staleness",
+        "trajectory_staleness/max off_policy_level/all/max off_policy_level/max staleness_max staleness/max",
+        "max_staleness",
     ),
     "advantages_mean": (
         "mean advantage",
@@ -329,8 +331,8 @@ COMMON_SCOPES = frozenset(
     {
         *("train", "training", "trainer", "train_metrics", "metrics", "stats", "global", "main", "summary", "overall"),
         *("actor", "policy", "agent", "ppo", "grpo", "rl", "algo", "optim", "update", "ppo_actor", "rl_trainer"),
-        *("rollout", "rollouts", "generate", "generation", "batch", "objective", "losses", "charts", "all", "agg"),
-        *("effective", "total", "token", "tokens", "group", "loss_metrics"),
+        *("rollout", "rollouts", "generate", "generation", "batch", "objective", "losses", "charts", "episode", "all"),
+        *("agg", "effective", "total", "token", "tokens", "group", "loss_metrics"),
     }
 )
 """First parts of names that say nothing about whose metric it is."""
@@ -351,13 +353,18 @@ FOREIGN_NAMES = frozenset(
     {
         # slime's rewards after normalisation; RAGEN's terms of the loss and of the gradient; TRL PPO's value clip.
         *("rollout/rewards", "loss/entropy", "loss/kl", "grad_norm/entropy", "grad_norm/kl", "val/clipfrac_avg"),
+        # The Hugging Face Trainer's mean over the whole run, in its last row.
+        "train_loss",
     }
 )
 """Names that look like one of ours and are something else."""
+FLAT_SCOPES = frozenset({"actor", "train", "training", "rollout"})
+"""Scopes of names whose slashes an export has made underscores."""
 NAMES_OF_ONE_RUN = frozenset({"accuracy", "stopped", "length_cap", "advantages_std"})
 """Ours whose spellings are so common that they count only by themselves or under common scopes."""
 
 _RANK = {theirs: (ours, rank) for ours, (_, several) in METRIC_NAMES.items() for rank, theirs in enumerate(several)}
+_FLAT = {theirs.replace("/", "_"): theirs for theirs in reversed(_RANK)}
 _SEPARATOR = re.compile(r"(?<=[a-z_])[.:](?=[a-z_])")
 _BLANK = re.compile(r"[\s_-]+")
 _ABBREVIATION = re.compile(r"(?<=[a-z])\.(?=[\s_-]|$)")
@@ -375,10 +382,18 @@ def fold_name(theirs: str) -> str:
     return _SEPARATOR.sub("/", _BLANK.sub("_", _ABBREVIATION.sub("", name)))
 
 
+def unflatten_name(name: str) -> str:
+    """Return ``critic_score_mean`` and ``actor_entropy`` of exported tables with the slashes that they have lost."""
+    if "/" in name or name in _RANK or name in FOREIGN_NAMES:
+        return name
+    scope, _, rest = name.partition("_")
+    return _FLAT.get(name) or (f"{scope}/{_FLAT.get(rest, rest)}" if scope in FLAT_SCOPES else name)
+
+
 @lru_cache(maxsize=4096)
 def match_name(theirs: str) -> tuple[str, int] | None:
     """Return our name for one of theirs with its preference (lower is better), or None."""
-    parts = fold_name(theirs).split("/")
+    parts = unflatten_name(fold_name(theirs)).split("/")
     for start in range(len(parts)):
         name, scopes = "/".join(parts[start:]), parts[:start]
         if name in FOREIGN_NAMES:
