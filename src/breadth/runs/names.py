@@ -43,7 +43,7 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         "reward_mean mean_reward avg_reward average_reward reward_avg rewards/mean reward/avg reward/average",
         "mean_rewards train_reward train_reward_mean train_mean_reward train_avg_reward train/reward_mean",
         "terminal_reward episode_reward mean_episode_reward episode_reward_mean rollout_reward batch_reward",
-        "total_reward reward/total mean_total_reward final_reward",
+        "total_reward rewards/total rewards/total_mean rewards/total/mean reward/total mean_total_reward final_reward",
         # TRL PPO up to 0.11; open-instruct and torchtune; gymnasium's habits:
         "ppo/mean_scores env/reward_mean scores score score/mean mean_score avg_score score_mean train_score",
         "rewards mean_return avg_return return_mean episode_return avg_episode_return ep_rew_mean",
@@ -89,7 +89,7 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         "by_group/frac_all_bad solved_none all_incorrect_groups_ratio",  # tinker env/all/; prime-rl; ROLL group/
         # hand-written loops:
         "frac_all_bad frac_all_wrong frac_all_incorrect all_wrong_frac all_wrong_ratio all_wrong_rate",
-        "all_incorrect_ratio all_failed_ratio",
+        "all_incorrect_ratio group_reward_all_zero_rate all_failed_ratio",
     ),
     "trained_samples": (
         "samples that the step was trained on",
@@ -140,7 +140,8 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         "mean_response_length avg_response_length mean_completion_length avg_completion_length",
         "completion_length_mean mean_completion_len avg_completion_len completion_len response_len",
         "completion_len_mean response_len_mean mean_response_len avg_response_len mean_completion_tokens",
-        "avg_completion_tokens completion_tokens mean_output_tokens avg_output_tokens output_tokens mean_tokens",
+        "avg_completion_tokens completion_tokens avg_gen_tokens mean_output_tokens avg_output_tokens",
+        "output_tokens mean_tokens",
         "avg_tokens tokens_mean mean_gen_length avg_gen_length gen_length gen_len mean_gen_len mean_gen_tokens",
         "gen_tokens_mean generation_length mean_generation_length mean_length avg_length mean_len avg_len",
         "length_mean length/mean lengths/mean sequence_lengths seq_length",
