@@ -99,6 +99,12 @@ def test_other_texts_are_no_logs(text: str) -> None:
     assert not is_console_log(Path("no.log"), text.encode())
 
 
+def test_a_program_that_quotes_a_log_is_none() -> None:
+    text = b"step 1 | reward 0.5\nstep 2 | reward 0.5\nstep 3 | reward 0.5\n"
+    assert is_console_log(Path("no.log"), text)
+    assert not is_console_log(Path("train.py"), text)
+
+
 def test_a_log_is_imported_whole(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text("loading\n" + "".join(f"step {n} | mean_reward 0.{n} | grad_norm 1.5\n" for n in range(1, 6)))

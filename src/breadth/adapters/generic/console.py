@@ -31,6 +31,10 @@ MIN_UNNUMBERED_METRICS = 3
 """Metrics of ours that a printed dict without a step must have."""
 MAX_LABEL_LENGTH = 40
 """Characters of a text in a printed dict; with a longer one it is a rollout."""
+SOURCE_SUFFIXES = frozenset(
+    (".py", ".ipynb", ".md", ".rst", ".tex", ".html", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".js", ".ts")
+)
+"""Suffixes of programs, pages and settings, which may quote lines of a log."""
 MAX_SNIFFED_LINES = 20_000
 MAX_LINE_LENGTH = 20_000
 """Characters of a line that are searched; a longer one is text of a model."""
@@ -157,7 +161,7 @@ def is_unnumbered_row(text: str, pairs: dict[str, str]) -> bool:
 
 def is_console_log(path: Path, start: bytes) -> bool:
     """Whether the beginning of a text holds rows of a console log."""
-    if b"\0" in start[:4096]:
+    if b"\0" in start[:4096] or path.suffix.casefold() in SOURCE_SUFFIXES:
         return False
     text = read_long_head(path, start).decode("utf-8", errors="replace")
     rows, found = ConsoleRows(), 0

@@ -254,7 +254,7 @@ class MetricTable:
             (name for name in columns if name not in layout.columns), {*RUN_COLUMNS, *MODEL_COLUMNS}, path
         )
         clocks = [name for name in PROCESS_CLOCKS if name in columns] if self._step in PROCESS_CLOCKS else []
-        self._clocks = clocks or [self._step]
+        self._clocks = clocks or ([self._step] if self._step else [])
         self._counts_epochs = (self._step or "").casefold() == "epoch"
         self._aside = {self._step, self._split, *self._runs.columns, *clocks}
         self._names = self._chart_metrics(columns) or dict(layout.columns)
@@ -277,7 +277,7 @@ class MetricTable:
 
     def _step_of(self, row: Mapping[str, Any]) -> int | None:
         """Return the step that a row names; None without one, and for a part of an epoch."""
-        return next((step for name in self._clocks if name and (step := as_step(row.get(name))) is not None), None)
+        return next((step for name in self._clocks if (step := as_step(row.get(name))) is not None), None)
 
     def remarks(self) -> list[Remark]:
         """Return the problems of the table, once it is read."""
