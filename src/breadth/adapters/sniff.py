@@ -11,8 +11,8 @@ from breadth.runs.jsonl import HEAD_BYTES, try_parse_json
 BOM = b"\xef\xbb\xbf"
 MAX_SNIFFED_BYTES = 4 << 20
 """Bytes of a console log searched for its first metrics: start-up output fills megabytes."""
-MAX_ZERO_SHARE = 0.01
-"""Share of zero bytes up to which a file is a text: a console log may have some, a binary file has many."""
+TEXT_BYTES = 4096
+"""First bytes without a zero that make a file a text: a log that was truncated while written has holes of zeros later."""
 TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)("\s*(:)?)?|[{}\[\]]', re.DOTALL)
 """A string (the last one may be cut off), whether a colon follows it, or a bracket."""
 
@@ -48,7 +48,7 @@ def read_long_head(path: Path, start: bytes) -> bytes:
 
     Any other file, or a shorter one, gives ``start`` unchanged.
     """
-    if len(start) < HEAD_BYTES or start.count(b"\0") > MAX_ZERO_SHARE * len(start):
+    if len(start) < HEAD_BYTES or b"\0" in start[:TEXT_BYTES]:
         return start
     try:
         with path.open("rb") as file:
