@@ -12,7 +12,7 @@ BOM = b"\xef\xbb\xbf"
 MAX_SNIFFED_BYTES = 4 << 20
 """Bytes of a console log searched for its first metrics: start-up output fills megabytes."""
 TEXT_BYTES = 4096
-"""First bytes without a zero that make a file a text: a log that was truncated while written has holes of zeros later."""
+"""First bytes that hold no zero in a text: a log that was truncated while written has holes of zeros later."""
 TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)("\s*(:)?)?|[{}\[\]]', re.DOTALL)
 """A string (the last one may be cut off), whether a colon follows it, or a bracket."""
 
