@@ -108,7 +108,7 @@ def has_no_learning(curves: Curves, _: int) -> bool:
 
 
 def has_numerical_failure(curves: Curves, _: int) -> bool:
-    """Say whether the gradient is NaN, the loss 10,000 or more, or the divergence negative, for an eighth of the run."""
+    """Say whether the gradient is NaN, the loss 10,000 or more or the divergence negative for an eighth of a run."""
     odd = (curves.broken, np.abs(curves.loss) >= 1e4, curves.kl < 0)
     return any(bool(stretch_means(found.astype(float)).max() >= 1 - 1e-9) for found in odd)
 

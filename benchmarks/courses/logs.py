@@ -1,8 +1,8 @@
 """Courses as logs: curves are sampled group by group, averaged over the logging interval, and written.
 
-A course is written as TRL or verl would. Every step draws a chance for each problem of its batch (a Beta distribution around the score), then its rollouts, so
-reward, spread of rewards and share of zero-variance groups belong together and are counts. Noise and wander of the
-other metrics are drawn between the measured quartiles (`courses.measured`).
+A course is written as TRL or verl would. Every step draws a chance for each problem of its batch (a Beta distribution
+around the score), then its rollouts, so reward, spread of rewards and share of zero-variance groups belong together and
+are counts. Noise and wander of the other metrics are drawn between the measured quartiles (`courses.measured`).
 """
 
 from __future__ import annotations
