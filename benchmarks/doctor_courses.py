@@ -130,7 +130,8 @@ def judge(course: Course, number: int) -> Judged:
         diagnoses = [diagnose_run(case) for case in collected.cases]
         findings = [finding for diagnosis in diagnoses for finding in diagnosis.findings]
         fell = fall_from_best(course.curves.score) >= QUARTER
-        false_good = fell and not findings and is_good(diagnoses, collected)
+        quiet = all(finding.severity.value not in ALARMS for finding in findings)
+        false_good = fell and quiet and is_good(diagnoses, collected)
     loud = {finding.name: finding.severity.value in ALARMS for finding in findings}
     return Judged(
         OURS,
@@ -250,7 +251,7 @@ def is_held(judged: Sequence[Judged]) -> bool:
     healthy = [course for course in own if course.label == HEALTHY]
     named = sum(course.is_named for course in failing) / len(failing)
     alarmed = sum(bool(course.alarms) for course in healthy) / len(healthy)
-    held = named >= MIN_NAMED and alarmed <= MAX_ALARMED and not any(course.false_good for course in judged)
+    held = named >= MIN_NAMED and alarmed <= MAX_ALARMED and not any(course.false_good for course in own)
     print(
         f"\n{named:.1%} of {len(failing):,} failures named, at least {MIN_NAMED:.0%} wanted; {alarmed:.1%} of"
         f" {len(healthy):,} healthy alarmed, at most {MAX_ALARMED:.0%} wanted: {'held' if held else 'MISSED'}"

@@ -40,7 +40,7 @@ class Story:
     visible: bool = False
     """Whether it shows in the score, which must then fall by VISIBLE times the noise."""
     traits: frozenset[str] = frozenset()
-    """What the rest of the generator must do: noisy, restart, negative, evaluated, capped, trl."""
+    """What the rest of the generator must do: noisy, restart, odd-scale, evaluated, one-length, trl."""
 
 
 def times(curves: Curves) -> FloatArray:
@@ -154,7 +154,10 @@ def halve_entropy(rng: Rng, curves: Curves, _: int) -> None:
 
 
 def start_with_flat_groups(rng: Rng, curves: Curves, size: int) -> None:
-    """Have many flat groups from the first step on, problems being easy or hard, while the score rises."""
+    """Have many flat groups from the first step on, problems being easy or hard, while the score rises to the end."""
+    start = rng.uniform(0.15, 0.45)
+    curves.score = start + rng.uniform(0.2, 0.35) * times(curves)
+    curves.held_out = np.maximum(curves.score - 0.05, 0.02)
     curves.agreement = np.full(curves.steps, agreement_for(float(curves.score[0]), size, rng.uniform(0.45, 0.65)))
 
 
@@ -162,6 +165,12 @@ def think_longer(rng: Rng, curves: Curves, _: int) -> None:
     """Write two to three times as much as the score rises; the cap is far away."""
     gained = (curves.score - curves.score[0]) / np.ptp(curves.score)
     curves.length = curves.length[0] * np.exp(np.log(rng.uniform(1.8, 3.0)) * gained)
+
+
+def answer_shortly(rng: Rng, curves: Curves, _: int) -> None:
+    """Give short answers of nearly one length, such as a choice or a line of JSON: all alike, and none is cut."""
+    curves.length = np.full(curves.steps, rng.uniform(6, 60))
+    curves.truncated = np.zeros(curves.steps)
 
 
 def stop_score(curves: Curves, start: float, fall: FloatArray | float = 0.0) -> None:
@@ -217,6 +226,10 @@ def explode_die_freeze(rng: Rng, curves: Curves, _: int) -> None:
     curves.frozen = times(curves) >= end
     curves.entropy[curves.frozen] = curves.entropy[0] * draw_factor(rng, 0.001, 0.05)
     curves.grad[curves.frozen] = 0.0
+    if rng.random() < 0.5:
+        curves.truncated[curves.frozen] = 1.0
+    else:
+        curves.length[curves.frozen] = rng.integers(1, 9)
 
 
 def die_suddenly(rng: Rng, curves: Curves, _: int) -> None:
@@ -344,8 +357,9 @@ def split_problems(rng: Rng, curves: Curves, size: int) -> None:
 
 def hold_still(curves: Curves, score: float) -> None:
     """Take every trend out of the curves."""
-    for name in ("entropy", "length", "kl", "grad"):
+    for name in ("entropy", "length", "grad"):
         setattr(curves, name, np.full(curves.steps, float(getattr(curves, name)[0])))
+    curves.kl = np.full(curves.steps, 1e-6)
     curves.score = np.full(curves.steps, score)
     curves.held_out = np.full(curves.steps, score)
 
@@ -404,6 +418,7 @@ HEALTHY_STORIES = (
     Story("halves its entropy while the score rises", "healthy", halve_entropy),
     Story("has flat groups from the start and learns", "healthy", start_with_flat_groups),
     Story("thinks longer", "healthy", think_longer),
+    Story("gives answers of one length", "healthy", answer_shortly, traits=_names("one-length")),
 )
 FAILURES = (
     Story(
@@ -432,7 +447,7 @@ FAILURES = (
         "explodes, dies and freezes",
         "score-collapse",
         explode_die_freeze,
-        DYING | _names("entropy-explosion drift"),
+        DYING | _names("entropy-explosion drift truncation length-collapse"),
         visible=True,
     ),
     Story(
@@ -490,7 +505,7 @@ FAILURES = (
     ),
     Story("never has a gradient", "no-learning", have_no_gradient, DEAD),
     Story("never has a learning rate", "no-learning", have_no_rate, DEAD),
-    Story("never has a difference in rewards", "no-learning", have_no_spread, DEAD, traits=_names("trl")),
+    Story("never has a difference in rewards", "no-learning", have_no_spread, DEAD),
     Story(
         "overfits",
         "overfitting",
