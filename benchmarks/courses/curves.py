@@ -71,7 +71,7 @@ def fall_from_best(values: FloatArray) -> float:
     """Return the largest fall from the best stretch to a later one, as a share of the best (0 to 1)."""
     means = stretch_means(values)
     best = np.maximum.accumulate(means)
-    return float(np.max(1 - means / np.maximum(best, 1e-9)))
+    return float(np.max(np.where(best > 0, 1 - means / np.maximum(best, 1e-9), 0.0)))
 
 
 def _ends(values: FloatArray) -> tuple[float, float]:
@@ -117,7 +117,7 @@ def has_overfitting(curves: Curves, _: int) -> bool:
     """Say whether the held-out score falls by a quarter of its best while the training score does not fall."""
     held_out, train = stretch_means(curves.held_out), stretch_means(curves.score)
     best = int(np.argmax(held_out))
-    return bool(held_out[-1] <= 0.75 * held_out[best] and train[-1] >= train[best])
+    return bool(held_out[-1] < 0.75 * held_out[best] and train[-1] >= train[best])
 
 
 def has_truncation(curves: Curves, _: int) -> bool:
@@ -162,6 +162,7 @@ def is_healthy(curves: Curves, size: int) -> bool:
         and end - start >= 0.1
         and (_ends(flat)[1] <= 0.45 or end >= 0.9 or still_learns)
         and not has_numerical_failure(curves, size)
+        and not has_overfitting(curves, size)
     )
 
 

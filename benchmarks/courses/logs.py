@@ -15,13 +15,17 @@ from typing import Any
 
 import numpy as np
 from courses.curves import DEFINITIONS, Curves
-from courses.measured import MEASURED
+from courses.measured import MEASURED, Quartiles
 from courses.stories import STORIES, VISIBLE, Rng, Story, draw_factor, draw_healthy
 
 from breadth.measure.validate import FloatArray
 
 Columns = dict[str, FloatArray]
 Row = dict[str, float]
+GROUPS = (1, 1, 2, 2, 4, 8, 16)
+"""Problems per step: few, as in the real logs, whose noise of the reward (0.8 of the spread within a group) is above
+that of healthy courses even so (0.4).
+"""
 SCALES = ((0.0, 1.0), (0.0, 1.0), (-1.0, 2.0), (0.0, 2.0))
 """Lowest reward and its range: right or wrong, plus and minus one, with a second component."""
 ODD_SCALES = ((-0.5, 1.0), (0.0, 100.0), (-10.0, 9.0), (-2.0, 2.0), (0.0, 0.02))
@@ -119,7 +123,7 @@ def draw_setting(rng: Rng, story: Story, points: int, interval: int) -> Setting:
     """Draw how the run is made and logged; verl logs every step and neither spread of rewards nor flat groups."""
     trainer = "verl" if interval == 1 and "trl" not in story.traits and rng.random() < 0.3 else "trl"
     noisy = "noisy" in story.traits
-    groups, size = int(rng.choice([2, 3] if noisy else [4, 8, 16, 32])), int(rng.choice([4, 8, 16]))
+    groups, size = int(rng.choice([1, 2] if noisy else GROUPS)), int(rng.choice([4, 8, 16]))
     lowest, span = (ODD_SCALES if "odd-scale" in story.traits else SCALES)[
         rng.integers(5 if "odd-scale" in story.traits else 4)
     ]
@@ -181,7 +185,7 @@ def sample_columns(rng: Rng, curves: Curves, setting: Setting) -> Columns:
 
 def sample_rewards(rng: Rng, curves: Curves, setting: Setting) -> Columns:
     """Draw the problems of every step and their rollouts: mean reward, spread within groups, share of flat groups."""
-    wander = draw_wander(rng, curves.steps) * rng.uniform(0.0, 0.3) / np.sqrt(setting.groups)
+    wander = draw_wander(rng, curves.steps) * rng.uniform(0.1, 0.5) / np.sqrt(setting.groups)
     score = np.clip(curves.score * (1 + np.where(curves.frozen, 0.0, wander * (1 - curves.score))), 0.0, 1.0)
     chance = np.clip(score, 1e-9, 1 - 1e-9)[:, None]
     agreement = curves.agreement[:, None]
@@ -221,10 +225,15 @@ def sample_lengths(rng: Rng, curves: Curves, setting: Setting) -> Columns:
 def draw_movement(rng: Rng, name: str, steps: int) -> FloatArray:
     """Draw noise, wander and spikes of a metric, on the logarithm."""
     movement = MEASURED[name]
-    noise = rng.uniform(movement.noise[0], movement.noise[2]) * rng.normal(size=steps)
-    wander = rng.uniform(movement.wander[0], movement.wander[2]) * draw_wander(rng, steps)
+    noise = draw_between(rng, movement.noise) * rng.normal(size=steps)
+    wander = draw_between(rng, movement.wander) * draw_wander(rng, steps)
     spikes = np.where(rng.random(steps) < SPIKE_SHARE[name], np.log(draw_factor(rng, 1.5, MAX_SPIKE)), 0.0)
     return np.asarray(noise + wander + spikes)
+
+
+def draw_between(rng: Rng, quartiles: Quartiles) -> float:
+    """Draw a number between the quartiles, half of the time below the median."""
+    return float(np.interp(rng.random(), (0.0, 0.5, 1.0), quartiles))
 
 
 def draw_wander(rng: Rng, steps: int) -> FloatArray:

@@ -2,7 +2,8 @@
 
 A story's times are shares of the run, drawn for every course, and so are its strengths. A course is drawn again until
 its label is true by `courses.curves.DEFINITIONS` and, for failures that show in the score, until the fall is at least
-VISIBLE times the noise of one logged point: smaller ones no reader would see either.
+VISIBLE times the noise of one logged point: smaller ones no reader would see either. Failures are therefore logged with
+less noise than healthy runs where the batch is tiny and every step is logged.
 """
 
 from __future__ import annotations
@@ -63,10 +64,12 @@ def draw_healthy(rng: Rng, steps: int, size: int) -> Curves:
     place = (np.arange(steps) + 0.5) / steps
     shape = draw_shape(rng, place)
     start = rng.uniform(0.1, 0.45)
-    score = start + (rng.uniform(0.55, 0.8) - start) * shape
-    moved = np.log(rng.uniform(0.5, 1.0) if rng.random() < 0.75 else rng.uniform(1.0, 1.25))
+    gain = rng.uniform(0.12, 0.5)
+    score = start + min(gain, 0.8 - start) * shape
+    kept = rng.uniform(0.5 if gain > 0.25 else 0.75, 1.0)
+    moved = np.log(kept if rng.random() < 0.75 else rng.uniform(1.0, 1.25))
     zeros = np.zeros(steps, dtype=bool)
-    rise = shape if rng.random() < 0.5 else place
+    drifted = shape if rng.random() < 0.5 else place
     rate = draw_factor(rng, 3e-7, 2e-5)
     return Curves(
         score,
@@ -74,7 +77,7 @@ def draw_healthy(rng: Rng, steps: int, size: int) -> Curves:
         draw_factor(rng, 0.1, 2.0) * np.exp(moved * shape),
         draw_factor(rng, 80, 2500) * np.exp(rng.uniform(-0.3, 0.5) * place),
         np.full(steps, rng.uniform(0, 0.04)),
-        draw_factor(rng, 1e-3, 0.05) * (0.02 + rise),
+        draw_factor(rng, 1e-3, 0.05) * (draw_factor(rng, 0.02, 2.0) + drifted),
         draw_factor(rng, 0.02, 3.0) * np.exp(rng.uniform(-0.5, 0.1) * place),
         rate * (1 - 0.9 * place if rng.random() < 0.5 else np.ones(steps)),
         np.full(steps, 0.01),
