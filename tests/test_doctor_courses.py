@@ -81,6 +81,7 @@ def test_a_log_opens_as_one_run_with_every_point(courses: ModuleType, tmp_path: 
         assert reward is not None
         assert len(reward) == course.setting.points
         assert reward.steps[-1] == course.setting.points * course.setting.interval
+        assert case.run is not None
         assert ("entropy" in case.run.metric_names()) == ("entropy" in course.setting.logged)
         assert (case.series("reward", "eval") is not None) or not course.held_out or course.setting.trainer == "verl"
 

@@ -158,7 +158,7 @@ def is_visible(curves: Curves, setting: Setting) -> bool:
     agreement = float(curves.agreement[int(np.argmax(curves.score))])
     between, within = spread / (agreement + 1), spread * agreement / (agreement + 1)
     noise = np.sqrt((between + within / setting.size) / setting.groups / setting.interval)
-    return float(best - curves.score[int(np.argmax(curves.score)) :].min()) >= VISIBLE * noise
+    return float(best - curves.score[int(np.argmax(curves.score)) :].min()) >= VISIBLE * float(noise)
 
 
 def sample_columns(rng: Rng, curves: Curves, setting: Setting) -> Columns:
