@@ -46,15 +46,16 @@ def test_labels_are_true_and_healthy_runs_have_no_failure(courses: ModuleType, c
         size = course.setting.size
         assert curves.DEFINITIONS[course.story.label](course.curves, size), course.story.name
         true = {name for name, holds in failures.items() if holds(course.curves, size)}
-        if course.story.label == "healthy":
-            assert true == set(), course.story.name
-        else:
-            assert not curves.is_healthy(course.curves, size), course.story.name
-            if course.story.name == "explodes, dies and freezes":
-                true.discard(
-                    "entropy-collapse"
-                )  # true of the frozen end, but the wrong story: it asks for more entropy
-            assert true <= course.story.also | {course.story.label}, course.story.name
+        assert (true == set()) == (course.story.label == "healthy"), course.story.name
+        assert curves.is_healthy(course.curves, size) == (course.story.label == "healthy"), course.story.name
+        assert true - course.story.misleading <= course.right_findings
+
+
+def test_a_frozen_end_is_no_collapse_of_entropy(courses: ModuleType, curves: ModuleType) -> None:
+    course = courses.draw_course("explodes, dies and freezes", 100, 1, 3, 0)
+    assert curves.has_entropy_collapse(course.curves, course.setting.size)
+    assert "entropy-collapse" not in course.right_findings  # its remedy is more entropy, which killed the run
+    assert {"score-collapse", "entropy-explosion"} <= course.right_findings
 
 
 def test_shares_are_counts_between_none_and_all(courses: ModuleType) -> None:
@@ -110,8 +111,10 @@ def test_a_fall_is_measured_from_the_best_stretch_before_it(curves: ModuleType) 
 
 
 def test_saturation_names_no_failure_and_right_findings_do(courses: ModuleType) -> None:
+    right = frozenset({"score-collapse", "no-learning", "saturation"})
+
     def judged(*alarms: str) -> Any:
-        return courses.Judged("breadth", "rots slowly", 100, 1, 0, "trl", alarms)
+        return courses.Judged("breadth", "rots slowly", 100, 1, 0, "trl", right, alarms)
 
     assert judged("score-collapse").is_exact
     assert judged("no-learning").is_named

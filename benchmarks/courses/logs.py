@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from courses.curves import DEFINITIONS, Curves
+from courses.curves import DEFINITIONS, FAILURE_DEFINITIONS, Curves
 from courses.measured import MEASURED, Quartiles
 from courses.stories import STORIES, VISIBLE, Rng, Story, draw_factor, draw_healthy
 
@@ -89,6 +89,14 @@ class Course:
     held_out: tuple[tuple[int, float], ...]
     """Step and score of every evaluation."""
 
+    @property
+    def right_findings(self) -> frozenset[str]:
+        """The label and every other finding that is right here: what the story lists and what is true of the curves."""
+        if self.story.label == "healthy":
+            return frozenset()
+        true = {name for name, holds in FAILURE_DEFINITIONS.items() if holds(self.curves, self.setting.size)}
+        return (self.story.also | true | {self.story.label}) - self.story.misleading
+
     def rows(self) -> list[Row]:
         """Return the training rows by our names, each with its step, as they were written; a restart repeats steps."""
         last, first = self.setting.restart or (self.setting.points, self.setting.points)
@@ -112,6 +120,7 @@ def draw_course(name: str, points: int, interval: int, seed: int, number: int) -
         setting = draw_setting(rng, story, points, interval)
         curves = draw_healthy(rng, points * interval, setting.size)
         story.change(rng, curves, setting.size)
+        add_wander(rng, curves, moves=story.label != "no-learning")
         if DEFINITIONS[story.label](curves, setting.size) and (not story.visible or is_visible(curves, setting)):
             columns = sample_columns(rng, curves, setting)
             resumed = sample_columns(rng, curves, setting) if setting.restart else {}
@@ -161,6 +170,16 @@ def is_visible(curves: Curves, setting: Setting) -> bool:
     return float(best - curves.score[int(np.argmax(curves.score)) :].min()) >= VISIBLE * float(noise)
 
 
+def add_wander(rng: Rng, curves: Curves, *, moves: bool) -> None:
+    """Let score and entropy wander; a label must be true of what comes of it. Nothing moves where it is frozen."""
+    within = np.sqrt(curves.score * (1 - curves.score) * curves.agreement / (curves.agreement + 1))
+    wander = draw_between(rng, MEASURED["reward"].wander) * draw_wander(rng, curves.steps) * within
+    if moves:
+        curves.score = np.clip(curves.score + np.where(curves.frozen, 0.0, wander), 0.0, 1.0)
+    wander = draw_between(rng, MEASURED["entropy"].wander) * draw_wander(rng, curves.steps)
+    curves.entropy = curves.entropy * np.exp(np.where(curves.frozen, 0.0, wander))
+
+
 def sample_columns(rng: Rng, curves: Curves, setting: Setting) -> Columns:
     """Sample every step and average over the logging interval."""
     steps = sample_rewards(rng, curves, setting) | sample_lengths(rng, curves, setting)
@@ -185,8 +204,7 @@ def sample_columns(rng: Rng, curves: Curves, setting: Setting) -> Columns:
 
 def sample_rewards(rng: Rng, curves: Curves, setting: Setting) -> Columns:
     """Draw the problems of every step and their rollouts: mean reward, spread within groups, share of flat groups."""
-    wander = draw_wander(rng, curves.steps) * rng.uniform(0.1, 0.5) / np.sqrt(setting.groups)
-    score = np.clip(curves.score * (1 + np.where(curves.frozen, 0.0, wander * (1 - curves.score))), 0.0, 1.0)
+    score = curves.score
     chance = np.clip(score, 1e-9, 1 - 1e-9)[:, None]
     agreement = curves.agreement[:, None]
     shape = (curves.steps, setting.groups)
@@ -223,10 +241,10 @@ def sample_lengths(rng: Rng, curves: Curves, setting: Setting) -> Columns:
 
 
 def draw_movement(rng: Rng, name: str, steps: int) -> FloatArray:
-    """Draw noise, wander and spikes of a metric, on the logarithm."""
+    """Draw noise, wander and spikes of a metric, on the logarithm; entropy wanders already (`add_wander`)."""
     movement = MEASURED[name]
     noise = draw_between(rng, movement.noise) * rng.normal(size=steps)
-    wander = draw_between(rng, movement.wander) * draw_wander(rng, steps)
+    wander = 0.0 if name == "entropy" else draw_between(rng, movement.wander) * draw_wander(rng, steps)
     spikes = np.where(rng.random(steps) < SPIKE_SHARE[name], np.log(draw_factor(rng, 1.5, MAX_SPIKE)), 0.0)
     return np.asarray(noise + wander + spikes)
 

@@ -34,6 +34,8 @@ class Story:
     """Puts it into healthy curves; the last argument is the size of a group."""
     also: frozenset[str] = frozenset()
     """Other findings that are right to name; saturation among them is true but names no failure."""
+    misleading: frozenset[str] = frozenset()
+    """Findings that are true of a part of the course and lead to the wrong remedy."""
     needs: frozenset[str] = frozenset()
     """Metrics without which nobody could see it; others may be missing from a log."""
     hides: frozenset[str] = frozenset()
@@ -429,21 +431,21 @@ FAILURES = (
         "entropy-collapse",
         collapse_gradually,
         DEAD,
-        _names("entropy"),
+        needs=_names("entropy"),
     ),
     Story(
         "entropy collapses in the first eighth",
         "entropy-collapse",
         collapse_at_once,
         DEAD,
-        _names("entropy"),
+        needs=_names("entropy"),
     ),
     Story(
         "entropy explodes",
         "entropy-explosion",
         explode,
         DYING | _names("drift"),
-        _names("entropy"),
+        needs=_names("entropy"),
         visible=True,
     ),
     Story(
@@ -451,6 +453,7 @@ FAILURES = (
         "score-collapse",
         explode_die_freeze,
         DYING | _names("entropy-explosion drift truncation length-collapse"),
+        _names("entropy-collapse"),
         visible=True,
     ),
     Story(
@@ -469,7 +472,7 @@ FAILURES = (
         "numerical-failure",
         negate_divergence,
         SOFT | _names("unreliable-metric"),
-        _names("kl"),
+        needs=_names("kl"),
         traits=_names("trl"),
     ),
     Story(
@@ -477,10 +480,10 @@ FAILURES = (
         "drift",
         end_in_explosion,
         DYING | _names("numerical-failure"),
-        _names("kl"),
+        needs=_names("kl"),
         visible=True,
     ),
-    Story("drifts away", "drift", drift_away, DYING | _names("numerical-failure"), _names("kl")),
+    Story("drifts away", "drift", drift_away, DYING | _names("numerical-failure"), needs=_names("kl")),
     Story(
         "length is pinned at the cap, no truncation logged",
         "truncation",
@@ -488,14 +491,14 @@ FAILURES = (
         DYING,
         hides=_names("truncated"),
     ),
-    Story("truncation rises", "truncation", cut_more, DYING, _names("truncated")),
-    Story("truncation peaks", "truncation", peak_truncation, DYING, _names("truncated")),
+    Story("truncation rises", "truncation", cut_more, DYING, needs=_names("truncated")),
+    Story("truncation peaks", "truncation", peak_truncation, DYING, needs=_names("truncated")),
     Story(
         "everything is wrong",
         "zero-variance-groups",
         fail_everywhere,
         DYING,
-        _names("zero"),
+        needs=_names("zero"),
         traits=_names("trl"),
     ),
     Story(
@@ -503,7 +506,7 @@ FAILURES = (
         "zero-variance-groups",
         split_problems,
         DEAD,
-        _names("zero"),
+        needs=_names("zero"),
         traits=_names("trl"),
     ),
     Story("never has a gradient", "no-learning", have_no_gradient, DEAD),
