@@ -184,7 +184,7 @@ def _law_facts(law: LawFit | None) -> list[Fact]:
             "R = b - a exp(H), arXiv 2505.22617, fitted to this run",
         )
     ]
-    if law.steps_left is not None and math.isfinite(law.steps_left.value):
+    if law.steps_left is not None and math.isfinite(law.steps_left.high):
         facts.append(Fact("predicted steps until then", law.steps_left))
     return facts
 
