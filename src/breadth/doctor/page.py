@@ -92,14 +92,21 @@ def run_sections(diagnosis: RunDiagnosis, *, several: bool, full: bool) -> Itera
     doubts = diagnosis.inconclusive_checks
     if doubts and (full or diagnosis.findings):
         yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(doubts if full else doubts[:MAX_DOUBTS]))
-    if diagnosis.excluded and (full or diagnosis.findings):
-        yield excluded_facts(diagnosis, prefix, full=full)
+    if diagnosis.excluded and diagnosis.findings and full:
+        facts = [Fact(excluded.name, excluded.because or "nothing of it") for excluded in diagnosis.excluded]
+        yield Facts(f"{prefix}Excluded", facts)
     invited = tuple(check for check in diagnosis.cannot_tell if not check.undecided)
     if invited and full:
         yield Facts(f"{prefix}What more data would show", cannot_tell_facts(invited))
     elif not full:
-        needing = f"{pluralize(len(invited), 'check')} need other data than this. " if invited else ""
-        yield Text(f"{prefix}{needing}Every number, patch and missing piece: --full.")
+        yield Text(prefix + describe_rest(diagnosis, len(invited)))
+
+
+def describe_rest(diagnosis: RunDiagnosis, invited: int) -> str:
+    """Say what a short page leaves out."""
+    excluded = f"Excluded: {', '.join(diagnosis.clear)}. " if diagnosis.findings and diagnosis.clear else ""
+    needing = f"{pluralize(invited, 'check')} need other data than this. " if invited else ""
+    return f"{excluded}{needing}Every number, patch and missing piece: --full."
 
 
 def finding_sections(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full: bool) -> Iterator[Section]:
@@ -131,14 +138,6 @@ def finding_sections(diagnosis: RunDiagnosis, prefix: str, *, several: bool, ful
 def pictures(diagnosis: RunDiagnosis, names: Sequence[str], *, several: bool) -> Sequence[Section]:
     """Return the curves of a run's metrics; none where several runs share the page."""
     return [] if several or diagnosis.evidence.run is None else metric_curves(diagnosis.evidence.run, names)
-
-
-def excluded_facts(diagnosis: RunDiagnosis, prefix: str, *, full: bool) -> Facts:
-    """Return what was looked for and is not there; with the numbers on the full page."""
-    if not full:
-        return Facts(f"{prefix}Excluded", [Fact("looked for, not there", ", ".join(diagnosis.clear))])
-    facts = [Fact(excluded.name, excluded.because or "nothing of it") for excluded in diagnosis.excluded]
-    return Facts(f"{prefix}Excluded", facts)
 
 
 def first_action(finding: Finding) -> str:
@@ -184,7 +183,7 @@ def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
     return Verdict(
         Severity.GOOD,
         f"{prefix}Nothing found in {pluralize(len(diagnosis.excluded), 'check')}.",
-        f"Excluded: {', '.join(diagnosis.clear)}.",
+        "Each was looked for, and excluded by the number next to it.",
         [Fact(excluded.name, excluded.because) for excluded in diagnosis.excluded if excluded.because],
     )
 
