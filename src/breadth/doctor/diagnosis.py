@@ -18,12 +18,16 @@ from breadth.doctor.finding import (
     CannotTell,
     Check,
     CheckResult,
+    Excluded,
     Finding,
     Loop,
 )
 
 NOT_MEASURED = "nothing was measured under this policy or on this server"
 """Why checks of inference cannot tell where a policy or a server was given alone."""
+
+MUST_BE_EXCLUDED = frozenset({"score-collapse", "entropy-collapse", "entropy-explosion", "truncation", "overfitting"})
+"""Failures about which no doubt may be left where a page says that nothing was found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +40,34 @@ class RunDiagnosis:
     """Failures that were found, worst first."""
     cannot_tell: tuple[CannotTell, ...]
     """Checks that lacked what they need, in a loop that the evidence covers."""
-    clear: tuple[str, ...]
-    """Checks that found nothing, in a loop that the evidence covers."""
+    excluded: tuple[Excluded, ...]
+    """Failures that were looked for and excluded, in a loop that the evidence covers."""
+
+    @property
+    def clear(self) -> tuple[str, ...]:
+        """Names of the failures that were excluded."""
+        return tuple(excluded.name for excluded in self.excluded)
 
     @property
     def conclusive_checks(self) -> tuple[str, ...]:
-        """Names of the checks that found something or are clear."""
+        """Names of the checks that found something or excluded it."""
         return (*(finding.name for finding in self.findings), *self.clear)
+
+    @property
+    def inconclusive_checks(self) -> tuple[CannotTell, ...]:
+        """Checks whose numbers were logged and do not decide."""
+        return tuple(check for check in self.cannot_tell if check.undecided)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether finding nothing is good news.
+
+        Of a training run it is when its score was logged and has surely not fallen, and no check of what the log can
+        show was undecided about a failure that would matter. What only other data would show is no reason for doubt.
+        """
+        doubts = {check.name for check in self.inconclusive_checks} & MUST_BE_EXCLUDED
+        needed = {"score-collapse"} if is_training_run(self.evidence) else set()
+        return not self.findings and bool(self.excluded) and not doubts and needed <= set(self.clear)
 
 
 def diagnose_run(evidence: Evidence, checks: Mapping[str, Check] | None = None) -> RunDiagnosis:
@@ -65,13 +90,12 @@ def diagnose_run(evidence: Evidence, checks: Mapping[str, Check] | None = None) 
         for name in found
         if name in unreliable
     ]
-    silent = [name for name, result in results.items() if result is None]
+    silent = [name for name, result in results.items() if result is None or isinstance(result, Excluded)]
     cannot_tell += [
         CannotTell(name, NOT_MEASURED, TUNE_COMMAND) for name in silent if needs_sweep(checks[name], evidence, loops)
     ]
     explained = [
-        replace(finding, explained_by=tuple(cause for cause in checks[name].causes if cause in kept))
-        for name, finding in kept.items()
+        replace(finding, explained_by=causes_of(name, checks, kept, list(checks))) for name, finding in kept.items()
     ]
     order = list(checks)
     return RunDiagnosis(
@@ -82,8 +106,24 @@ def diagnose_run(evidence: Evidence, checks: Mapping[str, Check] | None = None) 
             )
         ),
         tuple(cannot_tell),
-        tuple(name for name in silent if was_checked(checks[name], evidence, loops)),
+        tuple(
+            result
+            for name, result in results.items()
+            if isinstance(result, Excluded) and was_checked(checks[name], evidence, loops)
+        ),
     )
+
+
+def causes_of(name: str, checks: Mapping[str, Check], kept: Mapping[str, Finding], order: list[str]) -> tuple[str, ...]:
+    """Return the findings that may have caused one; of two that could cause each other, only the earlier check.
+
+    A failure that happened before is the cause of one that happened later, never the other way round.
+    """
+
+    def is_mutual(cause: str) -> bool:
+        return name in checks[cause].causes and order.index(name) < order.index(cause)
+
+    return tuple(cause for cause in checks[name].causes if cause in kept and not is_mutual(cause))
 
 
 def is_relevant(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:

@@ -1,4 +1,4 @@
-"""What a check returns: a finding with its proof and prescriptions, or what it lacks; and the catalogue of all checks.
+"""What a check returns: found, with proof and prescriptions; excluded, by a number; or cannot tell. And all checks.
 
 `explain_finding` and `list_findings` write the pages of ``breadth doctor --explain`` from the docstrings of the checks
 and of their constants.
@@ -86,6 +86,16 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Excluded:
+    """A failure that was looked for and is not there."""
+
+    name: str
+    """Name of the check."""
+    because: str = ""
+    """The number that excludes it, as half a sentence."""
+
+
+@dataclass(frozen=True)
 class CannotTell:
     """An inconclusive check: what is missing, and what to switch on."""
 
@@ -95,10 +105,13 @@ class CannotTell:
     """What it needs, and what it got instead."""
     switch_on: str = ""
     """The exact setting that would show it, where there is one."""
+    undecided: bool = False
+    """Whether the numbers are there and do not decide. Otherwise other data would show it, which the log of a healthy
+    run may lack too."""
 
 
-CheckResult: TypeAlias = Finding | CannotTell | None
-"""What a check returns; None: checked, not found."""
+CheckResult: TypeAlias = Finding | Excluded | CannotTell | None
+"""What a check returns; None: it does not apply to this evidence."""
 
 
 class Check(Protocol):
@@ -125,6 +138,9 @@ def worst_severity(findings: Sequence[Finding]) -> Severity | None:
 
 _PACKAGE = "breadth.doctor.findings"
 _TRAINING_FINDINGS = (
+    "numerical-failure",
+    "score-collapse",
+    "no-learning",
     "unreliable-metric",
     "entropy-collapse",
     "entropy-explosion",
@@ -139,6 +155,7 @@ _TRAINING_FINDINGS = (
     "narrow-data-format",
     "overconfidence",
     "drift",
+    "overfitting",
     "reward-hacking",
     "diversity-transfer",
     "saturation",

@@ -110,6 +110,14 @@ def resume_from_checkpoint(step: int) -> Prescription:
     )
 
 
+def go_back_to(step: int) -> Prescription:
+    """Resume from the checkpoint of the best stretch, before anything else is tried."""
+    return Prescription(
+        f"Go back to the last checkpoint up to step {step:,}",
+        "What the policy has lost since then no setting brings back; change the cause before you resume.",
+    )
+
+
 def lower_entropy_bonus(evidence: Evidence) -> Prescription | None:
     """Lower an entropy bonus tenfold; None where there is none."""
     bonus = evidence.config.entropy_bonus
@@ -254,6 +262,15 @@ def raise_learning_rate(evidence: Evidence) -> Prescription | None:
         " small.",
         (Change("learning_rate", wanted),),
         "Entropy falls faster: watch it, and undo this if the KL to the reference jumps.",
+    )
+
+
+def inspect_signal() -> Prescription:
+    """Look at rollouts with their rewards, and at what reaches the optimizer."""
+    return Prescription(
+        "Read twenty rollouts with their rewards: do right answers get more, and do the texts end?",
+        "Most runs that learn nothing have a reward that cannot be earned, an answer that cannot be read, or a frozen"
+        " adapter.",
     )
 
 

@@ -390,7 +390,7 @@ class _Levels:
 
     @classmethod
     def from_series(cls, series: CleanSeries, seed: int) -> _Levels:
-        eighth, noise, rng = edge_points(len(series)), _noise_around_jumps(series), np.random.default_rng(seed)
+        eighth, noise, rng = edge_points(len(series)), noise_around_jumps(series), np.random.default_rng(seed)
         first, last = series.values[:eighth], series.values[-eighth:]
         errors = [resample_median_errors(curve, noise, rng) for curve in (noise.curve[:eighth], noise.curve[-eighth:])]
         return cls(float(np.median(first)), float(np.median(last)), errors[0], errors[1], robust_sd(first), noise)
@@ -425,8 +425,8 @@ class _Levels:
         return self.noise.quantile(level) / normal_quantile(level)
 
 
-def _noise_around_jumps(series: CleanSeries) -> Noise:
-    # A jump that no smooth curve follows passes for sluggish noise and would widen every interval.
+def noise_around_jumps(series: CleanSeries) -> Noise:
+    """Estimate noise around a smooth curve with the jumps that it has: they pass for sluggish noise otherwise."""
     noise = estimate_noise(series.values)
     if noise.autocorrelation <= _HIGH_AUTOCORRELATION:
         return noise

@@ -28,7 +28,7 @@ def check_finding(check: Check, name: str) -> None:
     """Check what every finding promises; raises AssertionError with what is broken.
 
     Its constants carry their reasons. It finds nothing without evidence, nor in a run whose metrics are noise around a
-    constant, constant, three points long, or not numbers; and it never raises.
+    constant or constant while the score rises, three points long, or not numbers; and it never raises.
     """
     kind: Any = type(check)
     expect(is_dataclass(kind), f"{name} is no dataclass: its constants must be fields")
@@ -64,18 +64,25 @@ def check_outcome(finding: Finding | CannotTell, name: str) -> None:
 
 
 def quiet_runs(folder: Path) -> Iterator[tuple[str, Evidence]]:
-    """Yield runs with no problem, or with nothing to read."""
+    """Yield runs with no problem, or with nothing to read. Only their score moves: a run must learn to be healthy."""
     rng = np.random.default_rng(0)
     levels = {
         name: 0.05 if name in ("zero_variance_groups", "truncated", "mismatch", "kl_reference", "kl_old") else 0.5
         for name in METRIC_NAMES
     }
     levels |= {"length": 200.0, "length_min": 100.0, "length_max": 300.0, "clip_fraction": 0.01}
+    levels |= {"length_cap": 4000.0, "stopped": 0.95, "all_correct_groups": 0.02, "all_wrong_groups": 0.03}
+    levels |= {"sample_age": 0.05, "sample_age_max": 1.0, "advantages_mean": 0.0, "mismatch_max": 0.1}
+    score = np.linspace(0.4, 0.7, QUIET_STEPS)
     noisy = {name: level * (1 + rng.normal(0, 0.02, QUIET_STEPS)) for name, level in levels.items()}
-    yield "all metrics are noise around a constant", write_run(folder / "noise", noisy)
+    noisy["reward"] = score * (1 + rng.normal(0, 0.02, QUIET_STEPS))
+    yield "all metrics but a rising score are noise around a constant", write_run(folder / "noise", noisy)
     yield (
-        "all metrics are constant",
-        write_run(folder / "constant", {name: np.full(QUIET_STEPS, level) for name, level in levels.items()}),
+        "all metrics but a rising score are constant",
+        write_run(
+            folder / "constant",
+            {name: np.full(QUIET_STEPS, level) for name, level in levels.items()} | {"reward": score},
+        ),
     )
     yield "there are three points", write_run(folder / "short", {name: values[:3] for name, values in noisy.items()})
     yield "no metric is a number", write_run(folder / "none", {name: np.full(QUIET_STEPS, np.nan) for name in levels})

@@ -16,7 +16,6 @@ from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.entropy_explosion import FINDING as EXPLOSION
 from breadth.doctor.findings.unreliable_metric import (
     FINDING,
-    find_nan_metrics,
     report_interleaved_writers,
     verdicts_invalidated_by,
 )

@@ -213,7 +213,7 @@ def find_interleaved_writers(run: Run, name: str) -> InterleavedWriters | None:
     return InterleavedWriters(len(pairs), float(low), float(high))
 
 
-ESSENTIAL_METRICS = ("loss", "grad_norm", "entropy", "reward")
+ESSENTIAL_METRICS = ("loss", "grad_norm", "entropy", "reward", "kl_reference")
 """Metrics that every step has: where they are NaN, the step failed."""
 
 

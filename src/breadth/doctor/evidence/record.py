@@ -13,6 +13,7 @@ import numpy as np
 from breadth.base.errors import BreadthError, CatalogueError
 from breadth.doctor.finding import CannotTell
 from breadth.doctor.trainer_config import ConfigDialect, TrainerConfig
+from breadth.measure.course import LEVEL_SHARES, PEAK_SHARES, Course, describe_course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
@@ -29,6 +30,8 @@ MIN_POINTS = 8
 """Points below which no direction is read from a series (`breadth.measure.trends`)."""
 LOG_SCALE_METRICS = ("entropy",)
 """Metrics whose trend is taken on the logarithm: they fall and rise by factors."""
+FACTOR_METRICS = frozenset({"entropy", "length", "grad_norm", "kl_reference", "kl_old", "mismatch"})
+"""Metrics whose stretches are compared by their ratio."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,7 @@ class Evidence:
     policy: Policy | None = None
     """The inference policy in use."""
     _trends: dict[tuple[str, str], Trend | None] = field(default_factory=dict, repr=False)
+    _courses: dict[tuple[str, str], Course | None] = field(default_factory=dict, repr=False)
 
     def series(self, name: str, split: str = "train") -> MetricSeries | None:
         """Return a metric's finite values by step; None where it was not logged."""
@@ -66,6 +70,14 @@ class Evidence:
                 None if found is None or len(found) < MIN_POINTS else trend_in_range(name, found)
             )
         return self._trends[name, split]
+
+    def course(self, name: str, split: str = "train") -> Course | None:
+        """Return the levels along a metric; None where it has fewer than eight points."""
+        if (name, split) not in self._courses:
+            found = self.series(name, split)
+            course = None if found is None else measure_course(name, found)
+            self._courses[name, split] = None if course is None or found is None else clip_course(name, course, found)
+        return self._courses[name, split]
 
     def logged_name(self, name: str) -> str:
         """Return the trainer's own name of a metric."""
@@ -220,15 +232,41 @@ METRIC_BOUNDS = {
 """Lowest and highest value of metrics that have bounds."""
 
 
+def measure_course(name: str, found: MetricSeries) -> Course | None:
+    """Return the levels along a series, compared as fits the metric."""
+    shares = LEVEL_SHARES if name in ("reward", "accuracy") else PEAK_SHARES
+    return describe_course(found.steps, found.values, by_log=name in FACTOR_METRICS, shares=shares)
+
+
+def clip_course(name: str, course: Course, found: MetricSeries) -> Course:
+    """Cut the levels of a course to what the metric can be; a reward that stays between 0 and 1 is a share."""
+    share = name == "reward" and found.values.min() >= 0 and found.values.max() <= 1
+    bounded = "truncated" if share else name
+    clipped = {
+        part: replace(stretch, level=clip_to_range(bounded, stretch.level))
+        for part, stretch in (
+            ("start", course.start),
+            ("middle", course.middle),
+            ("late", course.late),
+            ("end", course.end),
+            ("highest", course.highest),
+            ("lowest", course.lowest),
+        )
+    }
+    return replace(course, **clipped)
+
+
 def clip_to_range(name: str, interval: Interval) -> Interval:
     """Cut an interval to the metric's range.
 
     An interval around an impossible value (percent for a share) stays as it is.
     """
     low, high = METRIC_BOUNDS.get(name, (-math.inf, math.inf))
-    if not low <= interval.value <= high:
+    slack = 1e-9 if math.isfinite(high) else 0.0
+    if not low - slack <= interval.value <= high + slack:
         return interval
-    return replace(interval, low=max(interval.low, low), high=min(interval.high, high))
+    value = min(max(interval.value, low), high)
+    return replace(interval, value=value, low=max(interval.low, low), high=min(max(interval.high, value), high))
 
 
 MAX_TEXTS_PER_WINDOW = 400

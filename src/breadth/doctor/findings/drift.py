@@ -9,14 +9,18 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.score_course import LOST, score_fall, score_pays
 from breadth.doctor.evidence.scores import excludes_rise, is_training_run
-from breadth.doctor.finding import CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.measure.course import Course
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries
 
 DIVERGENCES = {"kl_reference": "the reference policy", "kl_old": "the policy that sampled"}
 """Divergences that are checked -> the policy each is measured from."""
+MIN_SPIKES, MIN_SPIKE_SHARE = 3, 0.05
+"""Steps, and share of them, with a divergence that makes no sense: fewer are unlucky batches."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,14 @@ class Drift:
     """KL coefficient times divergence above which it is drift at any pace: advantages have a spread of one within a
     group, so the penalty at a token then outweighs them."""
 
+    far: float = 1.0
+    """Nats per token from the reference above which, if certain, it is drift at any pace unless the score rises with
+    it: the policy then writes tokens that the reference would write one time in three at most."""
+
+    absurd: float = 10.0
+    """Nats per token above which, at one step in twenty or more, it is a warning whatever the score does: the reference
+    would write such a token once in 20,000 times, and the estimate is then a few tokens' exponentials."""
+
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the end with what the earlier pace explains."""
         if not is_training_run(evidence):
@@ -56,15 +68,60 @@ class Drift:
         found = [
             finding for finding in (self.check_divergence(evidence, name) for name in logged) if finding is not None
         ]
-        if found or logged:
-            return found[0] if found else None
-        return evidence.missing_metric("drift", "kl_reference")
+        if found:
+            return min(found, key=lambda finding: FINDING_SEVERITIES.index(finding.severity))
+        if not logged:
+            return evidence.missing_metric("drift", "kl_reference")
+        levels = [(name, evidence.course(name)) for name in logged]
+        shown = [f"{evidence.logged_name(name)} is {course.end.level.value:.2g}" for name, course in levels if course]
+        return Excluded("drift", ", ".join(shown))
+
+    def check_distance(self, evidence: Evidence, name: str, course: Course) -> Finding | None:
+        """Return the finding for a policy that is far from its reference, now or on the way."""
+        place = course.end if course.end.level.low > self.far else course.highest
+        series = evidence.series(name)
+        spikes = 0 if series is None else int((series.values > self.absurd).sum())
+        absurd = spikes >= max(MIN_SPIKES, MIN_SPIKE_SHARE * len(course.values))
+        if not absurd and (place.level.low <= self.far or course.start.level.low > self.far):
+            return None
+        place = course.highest if absurd else place
+        fall = score_fall(evidence)
+        pays = score_pays(evidence)
+        fallen = fall is not None and fall.is_sure and fall.share >= LOST
+        over = place is not course.end
+        severity = Severity.NOTE if (pays or over) and not absurd else Severity.WARNING
+        step = int(place.first)
+        meanwhile = (
+            " while the score fell"
+            if fallen
+            else "; the score rises with it"
+            if pays
+            else ", and the score shows no rise"
+        )
+        return Finding(
+            "drift",
+            Severity.CRITICAL if fallen else severity,
+            "likely",
+            "training",
+            f"The divergence from {DIVERGENCES[name]} {'was' if over else 'is'} {place.level.value:.2g} nats per token"
+            f"{f' at steps {place.first:,.0f} to {place.last:,.0f}' if over else ''}{meanwhile}.",
+            (
+                Fact("divergence at the start", course.start.level, "nats", evidence.describe_steps(name)),
+                Fact("highest stretch", course.highest.level, "nats"),
+                Fact("divergence now", course.end.level, "nats"),
+            ),
+            "The score rises again at this distance.",
+            prescriptions=_prescriptions(evidence, step),
+        )
 
     def check_divergence(self, evidence: Evidence, name: str) -> Finding | None:
         """Return the finding for one divergence; None where its pace explains it."""
-        series, now = evidence.series(name), evidence.trend(name)
-        if series is None or now is None or now.end.low <= self.least:
+        series, now, course = evidence.series(name), evidence.trend(name), evidence.course(name)
+        if series is None or now is None or course is None:
             return None
+        far = self.check_distance(evidence, name, course) if name == "kl_reference" else None
+        if far is not None or now.end.low <= self.least:
+            return far
         explained = max(min(extrapolate_pace(series, share) for share in self.earlier), self.least / self.beyond)
         price = (evidence.config.kl or 0.0) * now.end.low if name == "kl_reference" else 0.0
         if now.end.low <= self.beyond * explained and price <= self.outweighs:

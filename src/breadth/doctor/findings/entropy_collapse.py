@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
+from breadth.doctor.evidence.score_course import is_solved, score_pays
+from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Prescription
 from breadth.doctor.overview import fit_run_law
+from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
@@ -19,17 +21,22 @@ from breadth.report.sections import Fact, Severity
 if TYPE_CHECKING:
     from breadth.measure.entropy import LawFit
 
+DOUBLED = 2.0
+"""Factor over its start from which on entropy has exploded; that of ``entropy-explosion``."""
+
 
 @dataclass(frozen=True)
 class EntropyCollapse:
     """Entropy fell to a small part of its own start.
 
-    Measured on the logarithm of the logged entropy, its last eighth against its first: that it falls, beyond what slow
-    random drift would do, and how far. Entropy that is certainly below half of its start is gone whatever the trend; no
-    trend is required there, and the confidence is "likely". Intervals decide whether it is reported, the best estimate
-    decides how bad it is. No absolute value is required, because trainers log at least four different numbers under
-    this name. A fall is what learning looks like. It is a collapse when so much is gone that little is left to trade
-    for score, or when the score is not seen to rise while it falls.
+    Measured on the logarithm of the logged entropy, its last eighth against its start: that it falls, beyond what slow
+    random drift would do, and how far. The start is the first eighth, or its first part where entropy had fallen within
+    that already. Entropy that is certainly below half of its start is gone whatever the trend; no trend is required
+    there, and the confidence is "likely". Intervals decide whether it is reported, the best estimate decides how bad it
+    is. No absolute value is required, because trainers log at least four different numbers under this name. A fall is
+    what learning looks like. It is a collapse when so much is gone that little is left to trade for score, or when the
+    score is not seen to rise while it falls; where the score is solved it has done its work, and is a note. Entropy
+    that first rose to a multiple of its start and then died is an explosion: more of it is no remedy.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -45,10 +52,11 @@ class EntropyCollapse:
     entropy is gone, and nothing more is gained for it. A score that was not logged, or at too few steps, counts against
     nobody."""
     low: float = 0.25
-    """Share below which it is a warning even while the score rises: with 73 % of the entropy used, the runs of arXiv
-    2505.22617 had reached 76 % of their total gain."""
+    """Share below which it is a warning unless the score surely rises, whether or not the half is surely gone: with
+    73 % of the entropy used, the runs of arXiv 2505.22617 had reached 76 % of their total gain."""
     spent: float = 0.1
-    """Share below which it is critical: with 93 % used they had reached 94 %."""
+    """Share below which it is critical, and a warning even while the score rises: with 93 % used they had reached
+    94 %."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare entropy with its start."""
@@ -59,22 +67,33 @@ class EntropyCollapse:
             return CannotTell(
                 "entropy-collapse", "entropy is not clearly above zero at the start, so it cannot be compared with it"
             )
-        if not self.shows(entropy):
-            return None
+        course = evidence.course("entropy")
+        if course is None or has_exploded_first(course):
+            return Excluded("entropy-collapse", "entropy rose to a multiple of its start before it fell")
+        left = self.share_of_start(entropy.ratio, course)
+        if not self.shows(replace(entropy, ratio=left)):
+            return exclude_by_ratio("entropy-collapse", left, left.low > self.half, f"at least {left.low:.0%}")
         score = evidence.late_trend("reward")
         law = believable_law(evidence)
+        if score is not None and score.verdict == "rising":
+            left = entropy.ratio  # what a policy sheds in its first steps, before it learns, costs it nothing
         return Finding(
             "entropy-collapse",
-            self.severity(entropy.ratio, score),
+            Severity.NOTE if is_solved(evidence) else self.severity(left, score, pays=score_pays(evidence)),
             _confidence(evidence) if entropy.verdict == "falling" else "likely",
             "training",
-            f"Entropy has fallen to {entropy.ratio.value:.0%} of its start{describe_late_score(score)}.",
-            (*_facts(evidence, entropy, entropy.ratio, score), *_law_facts(law)),
+            f"Entropy has fallen to {left.value:.0%} of its start{describe_late_score(score)}.",
+            (*_facts(evidence, course, left, score), *_law_facts(law)),
             "The same policy's entropy on the prompts of the first steps, at the same temperature, is as high as it was"
             " then.",
-            cost_since_half(evidence, self.half * entropy.start.value),
-            _prescriptions(evidence, entropy, self.floor),
+            cost_since_half(evidence, self.half * course.start.level.value),
+            _prescriptions(evidence, course.start.level.value, self.floor),
         )
+
+    def share_of_start(self, ratio: Interval, course: Course) -> Interval:
+        """Return the share that is left, of the first steps where entropy fell within the first eighth."""
+        first = course.change(course.start, course.end)
+        return first if first.high < ratio.low else ratio
 
     def shows(self, entropy: Trend) -> bool:
         """Say whether a trend of entropy is a collapse."""
@@ -82,11 +101,11 @@ class EntropyCollapse:
             self.floor if entropy.verdict == "falling" else self.half
         )
 
-    def severity(self, left: Interval, score: Trend | None) -> Severity:
-        """Return how bad it is by the best estimate."""
+    def severity(self, left: Interval, score: Trend | None, *, pays: bool) -> Severity:
+        """Return how bad it is: by the best estimate, but for the half, which must be gone for sure."""
         if left.value < self.spent:
-            return Severity.CRITICAL
-        if left.value < self.low or (left.value < self.half and score is not None and score.verdict != "rising"):
+            return Severity.WARNING if pays else Severity.CRITICAL
+        if (left.value < self.low and not pays) or (left.high < self.half and score is not None and not pays):
             return Severity.WARNING
         return Severity.NOTE
 
@@ -106,11 +125,30 @@ def _confidence(evidence: Evidence) -> Confidence:
     return "strong" if kind is not None and kind.aggregation == "token-mean" else "likely"
 
 
-def _facts(evidence: Evidence, entropy: Trend, ratio: Interval, late: Trend | None) -> tuple[Fact, ...]:
-    where = evidence.describe_steps("entropy")
+def has_exploded_first(course: Course) -> bool:
+    """Say whether entropy had surely doubled before it fell."""
+    peak = course.change(course.start, course.highest)
+    return peak.low > DOUBLED and course.highest.last < course.end.first
+
+
+def exclude_by_ratio(name: str, ratio: Interval, is_excluded: bool, limit: str) -> CheckResult:
+    """Return that a share or factor of the start excludes a finding, or does not."""
+    shown = f"entropy is at {ratio.value:.0%} of its start ({ratio.low:.0%} to {ratio.high:.0%})"
+    if is_excluded:
+        return Excluded(name, f"{shown}, {limit}")
+    return CannotTell(name, shown, "log more often, or train longer", undecided=True)
+
+
+def _facts(evidence: Evidence, course: Course, ratio: Interval, late: Trend | None) -> tuple[Fact, ...]:
+    start, end = course.start, course.end
     facts = [
-        Fact("entropy at the start", entropy.start, "nats", f"{where}: median of the first eighth"),
-        Fact("entropy now", entropy.end, "nats", "median of the last eighth"),
+        Fact(
+            "entropy at the start",
+            start.level,
+            "nats",
+            f"{evidence.logged_name('entropy')}, steps {start.first:,.0f} to {start.last:,.0f}",
+        ),
+        Fact("entropy now", end.level, "nats", f"steps {end.first:,.0f} to {end.last:,.0f}"),
         Fact("share of the start", ratio, "%"),
     ]
     score = evidence.trend("reward")
@@ -146,7 +184,7 @@ def _law_facts(law: LawFit | None) -> list[Fact]:
             "R = b - a exp(H), arXiv 2505.22617, fitted to this run",
         )
     ]
-    if law.steps_left is not None and math.isfinite(law.steps_left.value):
+    if law.steps_left is not None and math.isfinite(law.steps_left.high):
         facts.append(Fact("predicted steps until then", law.steps_left))
     return facts
 
@@ -169,13 +207,13 @@ def cost_since_half(evidence: Evidence, level: float) -> str:
     return f"Half of it was gone at step {step:,}; {since}."
 
 
-def _prescriptions(evidence: Evidence, entropy: Trend, floor: float) -> tuple[Prescription, ...]:
-    step = evidence.first_step_past("entropy", floor * entropy.start.value, below=True)
+def _prescriptions(evidence: Evidence, start: float, floor: float) -> tuple[Prescription, ...]:
+    step = evidence.first_step_past("entropy", floor * start, below=True)
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     per_token = kind is not None and kind.aggregation == "token-mean"
     wanted = [
         prescriptions.raise_upper_clip(evidence) if not evidence.config.on_policy else None,
-        prescriptions.hold_entropy(entropy.start.value) if per_token else None,
+        prescriptions.hold_entropy(start) if per_token else None,
         prescriptions.add_kl_penalty(evidence),
         prescriptions.add_kl_cov(evidence),
         prescriptions.raise_upper_clip(evidence) if evidence.config.on_policy else None,

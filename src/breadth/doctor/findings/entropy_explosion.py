@@ -7,18 +7,24 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.score_course import LOST, SURE_LEVEL, score_fall
+from breadth.doctor.evidence.story import first_beyond, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.findings.entropy_collapse import DOUBLED, exclude_by_ratio
+from breadth.measure.course import Course
+from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
 
 
 @dataclass(frozen=True)
 class EntropyExplosion:
-    """Entropy has risen far above its own start.
+    """Entropy has risen far above its own start, now or on the way.
 
-    More exploration is no failure while it pays: what counts is a certain rise of entropy with a score that does not
-    rise too. A certain doubling is always worth a warning: users see entropy rise first and the run die later
-    (verl#2738).
+    Both the end and the highest stretch are compared with the start. More exploration is no failure while it pays: a
+    rise is a note as long as the score surely rises with it, unless it is fourfold. What has doubled beyond measurement
+    noise needs no trend: entropy that explodes and then dies has none. A peak that came back while the score did not
+    fall is a note. Users see entropy rise first and the run die later (verl#2738).
     """
 
     loop: ClassVar[Loop] = "training"
@@ -34,45 +40,67 @@ class EntropyExplosion:
     risen: float = 1.5
     """Factor over the start that it certainly exceeds: the upper end of the band in which our own entropy controller
     holds it."""
-    doubled: float = 2.0
-    """Factor over the start that is a warning whatever the score does, and critical where it falls: twice the nats
-    square the number of choices at every token."""
+    doubled: float = DOUBLED
+    """Factor over the start that needs no trend, and is critical where the score falls: twice the nats square the
+    number of choices at every token."""
+    fourfold: float = 4.0
+    """Factor over the start that is a warning even while the score rises."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare entropy with its start, and with the score."""
-        entropy = evidence.trend("entropy")
-        if entropy is None:
+        entropy, course = evidence.trend("entropy"), evidence.course("entropy")
+        if entropy is None or course is None:
             return evidence.missing_metric("entropy-explosion", "entropy")
         if entropy.ratio is None:
             return CannotTell(
                 "entropy-explosion", "entropy is not clearly above zero at the start, so it cannot be compared with it"
             )
-        if not self.shows(entropy):
-            return None
-        score = evidence.trend("reward")
-        step = evidence.first_step_past("entropy", self.risen * entropy.start.value, below=False)
-        return Finding(
-            "entropy-explosion",
-            self.severity(entropy, score),
-            "likely" if score is None else "strong",
-            "training",
-            f"Entropy has risen to {entropy.ratio.value:.3g} times its start{describe_score_trend(score)}.",
-            _facts(evidence, entropy, score),
-            "The score rises again while entropy stays at this level.",
-            "" if step is None else f"It has been above {self.risen:g} times its start since step {step:,}.",
-            _prescriptions(evidence, step),
-        )
+        peak = course.change(course.start, course.highest)
+        wanders = course.change_beyond_wander(course.start, course.highest, level=SURE_LEVEL).low <= 1
+        if wanders or (not self.shows(entropy) and peak.low <= self.doubled):
+            return exclude_by_ratio(
+                "entropy-explosion",
+                entropy.ratio,
+                entropy.ratio.high < self.doubled,
+                f"at most {entropy.ratio.high:.0%}",
+            )
+        return self.report(evidence, entropy, peak, course)
 
     def shows(self, entropy: Trend) -> bool:
         """Say whether a trend of entropy is an explosion."""
-        return entropy.verdict == "rising" and entropy.ratio is not None and entropy.ratio.low > self.risen
+        ratio = entropy.ratio
+        return ratio is not None and ratio.low > (self.risen if entropy.verdict == "rising" else self.doubled)
 
-    def severity(self, entropy: Trend, score: Trend | None) -> Severity:
+    def report(self, evidence: Evidence, entropy: Trend, peak: Interval, course: Course) -> Finding:
+        """Build the finding."""
+        score, fall, now = evidence.trend("reward"), score_fall(evidence), entropy.ratio
+        has_fallen = fall is not None and fall.is_sure and fall.share >= LOST
+        over = now is None or now.high < self.risen
+        factor = peak if now is None or (over or peak.value > 1.5 * now.value) else now
+        step = first_beyond(course, self.risen)
+        when = f" at steps {course.highest.first:,.0f} to {course.highest.last:,.0f}" if factor is peak else ""
+        since = f", and came down again{' as the score fell' if has_fallen else ''}" if over else ""
+        return Finding(
+            "entropy-explosion",
+            self.severity(factor, score, over=over, has_fallen=has_fallen),
+            "likely" if score is None else "strong",
+            "training",
+            f"Entropy {'rose' if when else 'has risen'} to {factor.value:.3g} times its start{when}"
+            f"{since or describe_score_trend(score)}.",
+            _facts(evidence, course, factor, score),
+            "The score rises again while entropy stays at this level.",
+            "" if step is None else f"It passed {self.risen:g} times its start at step {step:,.0f}.",
+            _prescriptions(evidence, None if step is None else int(step)),
+        )
+
+    def severity(self, factor: Interval, score: Trend | None, *, over: bool, has_fallen: bool) -> Severity:
         """Return how bad it is, by how far entropy rose and what the score does."""
-        doubled = entropy.ratio is not None and entropy.ratio.low > self.doubled
-        if score is not None and score.verdict == "rising":
-            return Severity.WARNING if doubled else Severity.NOTE
-        return Severity.CRITICAL if doubled and score is not None and score.verdict == "falling" else Severity.WARNING
+        falls = has_fallen or (score is not None and score.verdict == "falling")
+        if falls:
+            return Severity.CRITICAL if factor.low > self.doubled else Severity.WARNING
+        if over or (score is not None and score.verdict == "rising" and factor.low <= self.fourfold):
+            return Severity.NOTE
+        return Severity.WARNING
 
 
 def describe_score_trend(score: Trend | None) -> str:
@@ -87,20 +115,21 @@ def describe_score_trend(score: Trend | None) -> str:
     return words.get(score.verdict, ", and the score shows no rise")
 
 
-def _facts(evidence: Evidence, entropy: Trend, score: Trend | None) -> tuple[Fact, ...]:
+def _facts(evidence: Evidence, course: Course, factor: Interval, score: Trend | None) -> tuple[Fact, ...]:
+    name = evidence.logged_name("entropy")
     facts = [
-        Fact(
-            "entropy at the start",
-            entropy.start,
-            "nats",
-            f"{evidence.describe_steps('entropy')}: median of the first eighth",
-        ),
-        Fact("entropy now", entropy.end, "nats", "median of the last eighth"),
+        Fact(label, stretch.level, "nats", f"{name}, steps {stretch.first:,.0f} to {stretch.last:,.0f}")
+        for label, stretch in (
+            ("entropy at the start", course.start),
+            ("highest stretch", course.highest),
+            ("entropy now", course.end),
+        )
     ]
-    if entropy.ratio is not None:
-        facts.append(Fact("times the start", entropy.ratio))
+    facts.append(Fact("times the start", factor))
     if score is not None:
         facts.append(Fact("reward", f"{score.start.value:.3g} to {score.end.value:.3g}", "", score.verdict))
+    if story := tell_story(evidence):
+        facts.append(Fact("what happened", story))
     return tuple(facts)
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.score_course import LOST, is_solved, score_fall, score_pays
 from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, excludes_rise, is_training_run
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.change_points import run_collapse
+from breadth.measure.course import Course, describe_course
+from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries, Run
+
+KEPT = 0.1
+"""Share of its best that a score may have lost and still count as having risen."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +51,54 @@ class LengthCollapse:
         if series is None or len(series) < MIN_POINTS:
             return missing_lengths(evidence, series)
         length = trend(series.steps, series.values)
-        if length.ratio is None or length.verdict != "falling" or length.ratio.high >= self.short:
-            return None
+        course = describe_course(series.steps, series.values, by_log=True)
+        if length.ratio is None or course is None:
+            return CannotTell("length-collapse", "the mean length is not clearly above zero at the start")
+        now, least = course.change(course.start, course.end), course.change(course.start, course.lowest)
+        wanders = course.change_beyond_wander(course.start, course.end).high >= 1
+        if now.high >= self.short or wanders:
+            if least.high < self.short:
+                return report_passing(evidence, course, least)
+            shown = f"the mean length is at {now.value:.0%} of its start ({now.low:.0%} to {now.high:.0%})"
+            if now.value > self.short and not wanders:
+                return Excluded("length-collapse", shown)
+            return CannotTell("length-collapse", shown, "log more often", undecided=True)
+        length = replace(length, ratio=now, start=course.start.level, end=course.end.level)
         score, evaluation = evidence.trend("reward"), eval_score_change(evidence)
         step = run_collapse(series.steps, np.maximum(series.values, 1e-9)).length_collapse
         return Finding(
             "length-collapse",
-            length_severity(score, evaluation),
+            length_severity(evidence, score, evaluation),
             "likely" if score is None and evaluation is None else "strong",
             "training",
-            f"Completions have shrunk to {length.ratio.value:.0%} of their length at the start, "
+            f"Completions have shrunk to {now.value:.0%} of their length at the start, "
             f"{length.end.value:,.0f} tokens instead of {length.start.value:,.0f}{describe_scores(score, evaluation)}.",
             _facts(evidence, series, length, score, evaluation),
             "Short completions are correct as often as long ones on the same problems, by a check that reads the work"
             " too.",
             cost_of_shortening(evidence, step),
-            _prescriptions(evidence, step, length_severity(score, evaluation)),
+            _prescriptions(evidence, step, length_severity(evidence, score, evaluation)),
         )
+
+
+def report_passing(evidence: Evidence, course: Course, least: Interval) -> Finding:
+    """Build the finding for completions that were short for a while and grew again."""
+    low = course.lowest
+    return Finding(
+        "length-collapse",
+        Severity.NOTE,
+        "strong",
+        "training",
+        f"Completions had shrunk to {least.value:.0%} of their length at the start at steps {low.first:,.0f} to"
+        f" {low.last:,.0f}, and are longer again.",
+        (
+            Fact("mean length at the start", course.start.level, "tokens", evidence.describe_steps("length")),
+            Fact("shortest stretch", low.level, "tokens"),
+            Fact("mean length now", course.end.level, "tokens"),
+        ),
+        "Prompts of that stretch ask for shorter answers.",
+        prescriptions=(prescriptions.inspect_rewards(),),
+    )
 
 
 def mean_lengths(evidence: Evidence) -> MetricSeries | None:
@@ -92,16 +129,21 @@ def missing_lengths(evidence: Evidence, series: MetricSeries | None) -> CheckRes
     )
 
 
-def length_severity(score: Trend | None, evaluation: ScoreChange | None) -> Severity:
-    """Return the severity by the scores: falling is critical, not rising a warning, anything else a note."""
-    if (score is not None and score.verdict == "falling") or (
-        evaluation is not None and evaluation.verdict == "falling"
-    ):
+def length_severity(evidence: Evidence, score: Trend | None, evaluation: ScoreChange | None) -> Severity:
+    """Return the severity by the scores: falling is critical, not rising a warning, rising a note."""
+    fall, course = score_fall(evidence), evidence.course("reward")
+    has_fallen = fall is not None and fall.is_sure and fall.share >= LOST
+    if has_fallen or any(change is not None and change.verdict == "falling" for change in (score, evaluation)):
         return Severity.CRITICAL
+    if score is None and evaluation is None:
+        return Severity.NOTE
+    rises = course is not None and course.change(course.start, course.end).low > 0
+    keeps = fall is not None and fall.share < KEPT
+    held_out_stays = evaluation is not None and excludes_rise(evaluation)
     return (
-        Severity.WARNING
-        if any(excludes_rise(change) for change in (score, evaluation) if change is not None)
-        else Severity.NOTE
+        Severity.NOTE
+        if ((rises and keeps) or score_pays(evidence) or is_solved(evidence)) and not held_out_stays
+        else Severity.WARNING
     )
 
 
@@ -118,8 +160,8 @@ def _facts(
 ) -> tuple[Fact, ...]:
     where = evidence.describe_steps("length") or f"rollouts, steps {series.steps[0]:,} to {series.steps[-1]:,}"
     facts = [
-        Fact("mean length at the start", length.start, "tokens", f"{where}: median of the first eighth"),
-        Fact("mean length now", length.end, "tokens", "median of the last eighth"),
+        Fact("mean length at the start", length.start, "tokens", f"{where}: mean of the first eighth"),
+        Fact("mean length now", length.end, "tokens", "mean of the last eighth"),
         Fact("share of the start", length.ratio, "%"),
     ]
     if score is not None:

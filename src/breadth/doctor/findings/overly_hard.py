@@ -9,12 +9,20 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.scores import accuracy_by_step, is_training_run
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.evidence.scores import (
+    accuracy_by_step,
+    component_name,
+    is_component,
+    is_training_run,
+    means_correctness,
+    printable,
+)
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, mean_interval, quotient, resample
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.outcomes import Outcomes, count_outcomes
+from breadth.runs.reader import MetricSeries
 
 
 @dataclass(frozen=True)
@@ -52,14 +60,22 @@ class OverlyHard:
         if evidence.run is None or not is_training_run(evidence):
             return None
         graded = count_outcomes(evidence.run)
+        never = never_right(evidence)
+        if never is not None:
+            return report_never_right(never)
         score, width = score_trend(evidence, graded)
         if score is not None and score.verdict == "rising":
-            return None
+            return Excluded("overly-hard", "the score rises")
         hard = count_all_wrong(graded) or self.estimate_by_score(evidence)
         if not isinstance(hard, AllWrongGroups):
             return hard
         if hard.share.low <= self.half:
-            return None
+            shown = (
+                f"{hard.share.value:.0%} of the groups are all wrong ({hard.share.low:.0%} to {hard.share.high:.0%})"
+            )
+            if hard.share.value <= self.half:
+                return Excluded("overly-hard", shown)
+            return CannotTell("overly-hard", shown, "train longer", undecided=True)
         if score is None:
             return CannotTell(
                 "overly-hard", f"fewer than {MIN_POINTS} steps do not show whether the score rises", "train longer"
@@ -81,7 +97,7 @@ class OverlyHard:
         rise = score.change.high if hard.rise is None else 2 * width * hard.rise.value
         return rise >= width * hard.gain_needed(self.half)
 
-    def estimate_by_score(self, evidence: Evidence) -> AllWrongGroups | CannotTell | None:
+    def estimate_by_score(self, evidence: Evidence) -> AllWrongGroups | CannotTell | Excluded:
         """Bound the share of all-wrong groups by the score, where that has two values and no group is resampled."""
         reward, group = evidence.trend("reward"), evidence.config.group
         levels = () if evidence.run is None else evidence.run.header.reward_levels
@@ -91,7 +107,7 @@ class OverlyHard:
             return lower_bound_all_wrong(reward.end, levels, group)
         flat = evidence.trend("zero_variance_groups")
         if flat is not None and flat.end.high < self.half:
-            return None  # most groups differ in reward, so most are not all wrong
+            return Excluded("overly-hard", f"at most {flat.end.high:.0%} of the groups have equal rewards")
         needed = (
             "whether groups are all wrong is not logged: rollouts with a grade, or with a two-valued reward, would"
             " show it"
@@ -125,6 +141,39 @@ class OverlyHard:
             prescriptions.resample_zero_variance_groups(evidence),
         ]
         return tuple(remedy for remedy in wanted if remedy is not None)
+
+
+MIN_NEVER = 20
+"""Steps at which nothing was right, from which on that is no bad luck: with one right rollout in a hundred and 16 a
+step, it would happen once in 25 times."""
+
+
+def never_right(evidence: Evidence) -> MetricSeries | None:
+    """Return a component of the reward that means correct and is zero at every step; None where there is none."""
+    names = () if evidence.run is None else evidence.run.metric_names()
+    for name in names:
+        if name == "accuracy" or (is_component(name) and means_correctness(component_name(name))):
+            series = evidence.series(name)
+            if series is not None and len(series) >= MIN_NEVER and not series.values.any():
+                return series
+    return None
+
+
+def report_never_right(series: MetricSeries) -> Finding:
+    """Build the finding for a correctness that was never anything but zero."""
+    name = printable(component_name(series.name))
+    steps = f"steps {series.steps[0]:,} to {series.steps[-1]:,}"
+    return Finding(
+        "overly-hard",
+        Severity.WARNING,
+        "strong",
+        "training",
+        f"No rollout was ever right: {name} is 0 at all {len(series)} logged steps.",
+        (Fact(name, 0.0, "", steps),),
+        "The checker accepts a right answer that is written by hand in the expected format.",
+        "Whatever the reward gained, none of it is in right answers.",
+        (prescriptions.inspect_signal(), prescriptions.filter_problems(easier=True)),
+    )
 
 
 def score_trend(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, float]:

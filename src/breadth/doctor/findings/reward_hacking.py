@@ -17,7 +17,7 @@ from breadth.doctor.evidence.scores import (
     is_training_run,
     reward_parts,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
 
@@ -55,12 +55,12 @@ class RewardHacking:
         if reward is None:
             return evidence.missing_metric("reward-hacking", "reward")
         if reward.verdict != "rising" or reward.change.low <= 0:
-            return None
+            return Excluded("reward-hacking", f"the reward is not seen to rise ({reward.change.value:+.2g})")
         evaluation = eval_score_change(evidence)
         if evaluation is not None and self.stays_behind(evidence, reward, evaluation):
             return self.report_held_out(evidence, reward, evaluation)
         if evaluation is not None and evaluation.verdict == "rising" and evaluation.name != "reward":
-            return None
+            return Excluded("reward-hacking", f"{evaluation.name} rises too ({evaluation.change.value:+.2g})")
         made_of = reward_parts(evidence)
         counts = [part for part in made_of if part.means_correct]
         if counts and self.components_stay_behind(reward, made_of):
@@ -68,7 +68,7 @@ class RewardHacking:
         if any(part.change.verdict == "rising" for part in counts) or (
             evaluation is not None and evaluation.verdict == "rising"
         ):
-            return None
+            return Excluded("reward-hacking", "a score that means correct rises with the reward")
         if made_of and not counts and evaluation is None:
             return check_unnamed(evidence, reward, made_of, self.part * reward.change.low)
         return missing_comparison(evidence, evaluation, counts)

@@ -11,7 +11,7 @@ import numpy as np
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import is_training_run
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.zero_variance_groups import FINDING as ZERO_VARIANCE
 from breadth.measure.intervals import Interval
@@ -61,7 +61,9 @@ class Saturation:
             return report_solved(evidence, score, max(levels))
         flat = find_plateau(series, self.stretches, clear=self.clear, still=self.still)
         if flat is None or has_flat_groups(evidence):
-            return None
+            return Excluded(
+                "saturation", "no flat stretch after a rise, up to the end" if flat is None else "groups are flat"
+            )
         entropy = evidence.trend("entropy")
         if entropy is None or entropy.ratio is None:
             missing = (
@@ -70,7 +72,7 @@ class Saturation:
             )
             return CannotTell("saturation", missing, evidence.how_to_log("entropy"))
         if COLLAPSE.shows(entropy):
-            return None
+            return Excluded("saturation", "entropy has collapsed")
         return self.report(evidence, score, flat, entropy)
 
     def report(self, evidence: Evidence, score: Trend, flat: Plateau, entropy: Trend) -> Finding:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from breadth.doctor import prescriptions
-from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CheckResult, Finding, Loop
-from breadth.measure.trends import Trend
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
+from breadth.measure.course import Course
 from breadth.report.sections import Fact, Severity
 
 
@@ -17,7 +19,9 @@ class Truncation:
     """A share of the completions is cut at the length cap.
 
     A truncated completion has no answer, so its reward measures the cap and not the policy. A cap that every completion
-    reaches is a setting; one that more and more completions reach is a policy that has learned to keep writing.
+    reaches is a setting; one that more and more completions reach is a policy that has learned to keep writing. Where
+    the share is not logged, a mean length at the cap shows it: a mean within a twentieth of the longest possible
+    completion leaves at most one in ten that is half as long. A peak that has passed is a note.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -32,45 +36,108 @@ class Truncation:
     """Share above which it is critical: 94 % of groups of eight hold one, and the mean of a group mixes two different
     things."""
 
+    pinned: float = 0.95
+    """Share of the cap that the mean length certainly exceeds where no share of truncated completions is logged."""
+
     def check(self, evidence: Evidence) -> CheckResult:
-        """Read the share of truncated completions in the last eighth of the run."""
-        cut = evidence.trend("truncated")
+        """Read the share of truncated completions in the last eighth of the run, else the mean length."""
+        cut = evidence.course("truncated")
         if cut is None:
+            return self.compare_with_cap(evidence)
+        if self.is_cut(cut):
+            severity = Severity.CRITICAL if cut.end.level.low > self.most else Severity.WARNING
+            since = f", up from {cut.start.level.value:.0%} at the start" if rises(cut) else ""
+            return describe(
+                evidence,
+                severity,
+                f"{cut.end.level.value:.0%} of the completions are cut at the length cap{since}.",
+                cut,
+            )
+        if cut.highest.level.low > self.most:
+            steps = f"steps {cut.highest.first:,.0f} to {cut.highest.last:,.0f}"
+            headline = (
+                f"{cut.highest.level.value:.0%} of the completions were cut at the length cap at {steps}, not now."
+            )
+            return describe(evidence, Severity.NOTE, headline, cut)
+        shown = f"{cut.end.level.value:.1%} of the completions are cut (up to {cut.end.level.high:.1%})"
+        if cut.end.level.value < self.touched:
+            return Excluded("truncation", shown)
+        return CannotTell("truncation", shown, "sample more rollouts per step", undecided=True)
+
+    def is_cut(self, cut: Course) -> bool:
+        """Say whether the share is surely too large now, by the last eighth or by the second half of the run."""
+        surest = max(cut.end.level.low, cut.late.level.low)
+        return surest > self.touched and cut.end.level.value > self.touched
+
+    def compare_with_cap(self, evidence: Evidence) -> CheckResult:
+        """Decide by the mean length, where the longest possible completion is known."""
+        length, cap = evidence.course("length"), length_cap(evidence)
+        if length is None or cap is None:
             return evidence.missing_metric("truncation", "truncated")
-        if cut.end.low <= self.touched:
-            return None
-        return Finding(
-            "truncation",
-            Severity.CRITICAL if cut.end.low > self.most else Severity.WARNING,
-            "strong",
-            "training",
-            f"{cut.end.value:.0%} of the completions are cut at the length cap{_since(cut)}.",
-            _facts(evidence, cut),
-            "Completions without the cap stop by themselves at about the same length, and are correct as often as those"
-            " that were not cut.",
-            _cost(evidence),
-            tuple(
-                remedy
-                for remedy in (prescriptions.raise_length_cap(evidence), prescriptions.mask_truncated(evidence))
-                if remedy is not None
-            ),
+        if length.end.level.value <= self.pinned * cap:
+            return Excluded(
+                "truncation", f"the mean length is {length.end.level.value:,.0f} tokens, of {cap:,.0f} at most"
+            )
+        headline = (
+            f"The mean length is {length.end.level.value:,.0f} tokens, {length.end.level.value / cap:.0%} of the"
+            " longest completion possible: nearly all are cut at the cap."
         )
+        return describe(evidence, Severity.CRITICAL, headline, None)
 
 
-def _since(cut: Trend) -> str:
-    return f", up from {cut.start.value:.0%} at the start" if cut.verdict == "rising" else ""
+def rises(cut: Course) -> bool:
+    """Say whether more completions are cut than at the start."""
+    return cut.change(cut.start, cut.end).low > 0
 
 
-def _facts(evidence: Evidence, cut: Trend) -> tuple[Fact, ...]:
-    facts = [
-        Fact(
-            "truncated at the start",
-            cut.start,
-            "%",
-            f"{evidence.describe_steps('truncated')}: median of the first eighth",
+def length_cap(evidence: Evidence) -> float | None:
+    """Return the longest completion possible: by the settings, the longest ever logged, or where the mean stopped."""
+    if evidence.config.max_completion_length is not None:
+        return float(evidence.config.max_completion_length)
+    longest = evidence.series("length_max")
+    if longest is not None and len(longest) >= MIN_POINTS:
+        most = float(longest.values.max())
+        return most if (longest.values >= most).mean() > 0.25 else None
+    mean = evidence.series("length")
+    if mean is None or len(mean) < MIN_POINTS:
+        return None
+    most = float(mean.values.max())
+    at_most = mean.values[-max(3, len(mean) // 8) :] >= most * (1 - 1e-9)
+    return most if at_most.mean() > 0.5 and float(np.ptp(mean.values)) > 0 and most >= 16 else None
+
+
+def describe(evidence: Evidence, severity: Severity, headline: str, cut: Course | None) -> Finding:
+    """Build the finding."""
+    return Finding(
+        "truncation",
+        severity,
+        "strong",
+        "training",
+        headline,
+        _facts(evidence, cut),
+        "Completions without the cap stop by themselves at about the same length, and are correct as often as those"
+        " that were not cut.",
+        _cost(evidence),
+        tuple(
+            remedy
+            for remedy in (prescriptions.raise_length_cap(evidence), prescriptions.mask_truncated(evidence))
+            if remedy is not None
         ),
-        Fact("truncated now", cut.end, "%", "median of the last eighth"),
-    ]
+    )
+
+
+def _facts(evidence: Evidence, cut: Course | None) -> tuple[Fact, ...]:
+    facts = []
+    if cut is not None:
+        name = evidence.logged_name("truncated")
+        facts = [
+            Fact(label, stretch.level, "%", f"{name}, steps {stretch.first:,.0f} to {stretch.last:,.0f}")
+            for label, stretch in (
+                ("truncated at the start", cut.start),
+                ("highest stretch", cut.highest),
+                ("truncated now", cut.end),
+            )
+        ]
     if evidence.config.max_completion_length is not None:
         facts.append(
             Fact(
@@ -80,11 +147,10 @@ def _facts(evidence: Evidence, cut: Trend) -> tuple[Fact, ...]:
                 evidence.config.describe("max_completion_length"),
             )
         )
-    length = evidence.trend("length")
+    length = evidence.course("length")
     if length is not None:
-        facts.append(
-            Fact("mean length", f"{length.start.value:,.0f} to {length.end.value:,.0f}", "tokens", length.verdict)
-        )
+        levels = f"{length.start.level.value:,.0f} to {length.end.level.value:,.0f}"
+        facts.append(Fact("mean length", levels, "tokens", evidence.describe_steps("length")))
     return tuple(facts)
 
 

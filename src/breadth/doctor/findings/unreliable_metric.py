@@ -15,16 +15,14 @@ from breadth.doctor.evidence.log_defects import (
     jump_at_restart,
     jumps_near,
     length_scaling,
-    nan_runs,
     remove_jump,
     token_entropy,
 )
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import is_training_run
-from breadth.doctor.finding import CheckResult, Confidence, Finding, Loop, Prescription
+from breadth.doctor.finding import CheckResult, Confidence, Excluded, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.entropy_explosion import FINDING as EXPLOSION
-from breadth.doctor.prescriptions import lower_learning_rate, resume_from_checkpoint
 from breadth.measure.change_points import find_change_points
 from breadth.measure.trends import Trend, log_trend
 from breadth.report.sections import Fact, Severity
@@ -42,9 +40,8 @@ class UnreliableMetric:
     gap in the steps nothing is withdrawn, nor where a point covers several steps: the policy was trained in between. It
     misleads when sampling settings changed with the restart.
 
-    Two more defects are reported even if entropy does not move. A metric that every step has is NaN or infinite at
-    eight points in a row or more (a warning where that lasts to the end: the run is broken from there on). And steps
-    occur twice in a log, at two levels far apart: two runs, or two processes that count differently, write into it.
+    One more defect is reported even if entropy does not move: steps occur twice in a log, at two levels far apart. Two
+    runs, or two processes that count differently, write into it.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -63,10 +60,12 @@ class UnreliableMetric:
         """Compare the logged entropy with everything that could contradict it."""
         if evidence.run is None or not is_training_run(evidence):
             return None
-        broken, logged = find_nan_metrics(evidence), evidence.trend("entropy")
-        if logged is None or (broken is not None and broken.severity is Severity.WARNING):
-            return broken
-        return self.check_entropy(evidence, logged) or broken
+        logged = evidence.trend("entropy")
+        if logged is None:
+            return evidence.missing_metric("unreliable-metric", "entropy")
+        return self.check_entropy(evidence, logged) or Excluded(
+            "unreliable-metric", f"nothing else contradicts {evidence.logged_name('entropy')}"
+        )
 
     def check_entropy(self, evidence: Evidence, logged: Trend) -> Finding | None:
         """Compare the logged entropy with the tokens, else with what the log itself shows."""
@@ -214,43 +213,6 @@ def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
         f": {setting}." if setting else "."
     )
     return (Prescription("Record the entropy of every token with the rollouts, as breadth's own callbacks do", why),)
-
-
-def find_nan_metrics(evidence: Evidence) -> Finding | None:
-    """Report metrics that are NaN or infinite: a warning where that lasts to the end, a note where it passes.
-
-    A gradient norm alone is at most a note: an update that overflowed is skipped, and training continues.
-    """
-    found = nan_runs(evidence)
-    if not found:
-        return None
-    last = [nan_run for nan_run in found if nan_run.to_the_end and nan_run.name != "grad_norm"]
-    begin = min(nan_run.first for nan_run in last or found)
-    names = ", ".join(evidence.logged_name(nan_run.name) for nan_run in last or found)
-    where = f"from step {begin:,} to the end" if last else f"for a while from step {begin:,}"
-    return Finding(
-        "unreliable-metric",
-        Severity.WARNING if last else Severity.NOTE,
-        "certain",
-        "training",
-        f"NaN or infinity is logged for {names}, {where}.",
-        tuple(
-            Fact(
-                evidence.logged_name(nan_run.name),
-                f"NaN or infinite at {nan_run.points:,} points",
-                "",
-                f"steps {nan_run.first:,} to {nan_run.last:,}",
-            )
-            for nan_run in found
-        ),
-        "The same steps, repeated from the checkpoint before them, give finite values.",
-        (
-            "The weights may hold NaN from there on: training since then is lost."
-            if last
-            else "Nothing is known of these steps."
-        ),
-        (lower_learning_rate(evidence), *([resume_from_checkpoint(begin)] if last else [])),
-    )
 
 
 def report_interleaved_writers(evidence: Evidence, logged: Trend) -> Finding | None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CheckResult, Finding, Loop, Prescription
-from breadth.measure.intervals import Interval
+from breadth.doctor.evidence.score_course import SOLVED, is_solved, score_pays
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.measure.course import Course
+from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
 from breadth.runs.outcomes import Outcomes, count_outcomes
 
@@ -17,8 +21,10 @@ from breadth.runs.outcomes import Outcomes, count_outcomes
 class ZeroVarianceGroups:
     """Most groups have no difference in reward, and so no advantage.
 
-    By the trainer's own count. Says whether the flat groups are all wrong (too hard) or all correct (solved), where the
-    score or the rollouts show it.
+    By the trainer's own count, the mean of the last eighth; else by the spread of rewards within groups, where that has
+    fallen to nothing. How bad it is depends on what the run learns: flat groups are a note while the score rises, where
+    it is solved, and where some groups still differ in a run that has learned; else a warning. Says whether the flat
+    groups are all wrong (too hard) or all correct (solved), where the score or the rollouts show it.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -28,37 +34,132 @@ class ZeroVarianceGroups:
         "entropy-explosion",
         "saturation",
         "truncation",
+        "score-collapse",
     )
     summary: ClassVar[str] = "most groups have equal rewards, so no advantage"
     first_step: ClassVar[str] = "filter or refill such groups; change the problems or the group size"
 
     half: float = 0.5
-    """Share of flat groups above which, if certain, it is a warning: most rollouts are then wasted."""
+    """Share of flat groups above which, if certain, it is reported: most rollouts are then wasted."""
     most: float = 0.8
     """Share above which it is critical: a step then learns from less than a fifth of its rollouts, and needs five times
     as many as one without flat groups."""
+    nearly_all: float = 0.95
+    """Share that must be excluded for a rising score to count: with one group in twenty left, it rises by luck."""
+    narrow: float = 0.1
+    """Share of its start below which, if certain, the spread of rewards within groups shows the same."""
+    near: float = 0.1
+    """Share of the way from its start to its best step that a score may be short of that, and still be solved."""
+    idle: float = 0.5
+    """Share of the steps of the second half without any difference in reward from which on most groups are flat: a mean
+    over groups is zero only if every group is flat."""
+    solved: float = SOLVED
+    """Level of a score between 0 and 1, or share of correct groups among the flat ones, above which they are solved."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Read the share of flat groups in the last eighth of the run."""
-        flat = evidence.trend("zero_variance_groups")
+        flat = evidence.course("zero_variance_groups")
         if flat is None:
-            return evidence.missing_metric("zero-variance-groups", "zero_variance_groups")
-        if flat.end.low <= self.half:
-            return None
+            return self.check_spread(evidence)
+        level = flat.end.level
+        shown = f"{level.value:.0%} of the groups are flat ({level.low:.0%} to {level.high:.0%})"
+        if level.value <= self.half:
+            return Excluded("zero-variance-groups", shown)
+        if max(level.low, flat.late.level.low) <= self.half:
+            return CannotTell("zero-variance-groups", shown, "more groups per step, or more steps", undecided=True)
         side = side_of_flat_groups(evidence)
-        series = evidence.series("zero_variance_groups")
-        mean = 0.0 if series is None else float(series.values.mean())
+        mean = float(flat.values.mean())
         return Finding(
             "zero-variance-groups",
-            Severity.CRITICAL if flat.end.low > self.most else Severity.WARNING,
+            self.severity(evidence, level, side),
             "strong",
             "training",
-            f"{flat.end.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
-            _facts(evidence, flat.start, flat.end, side),
+            f"{level.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
+            _facts(evidence, flat, side),
             "Resampling groups until their rewards differ makes the score rise no faster for the same rollouts.",
-            f"Over the whole run {mean:.0%} of the rollouts were wasted: {mean / max(1 - mean, 1e-9):.1f} for each that"
+            f"Over the whole run {mean:.0%} of the rollouts were wasted: {mean / max(1 - mean, 0.01):.1f} for each that"
             " taught something.",
             _prescriptions(evidence, side),
+        )
+
+    def severity(self, evidence: Evidence, level: Interval, side: _Side | None) -> Severity:
+        """Return how bad it is, by what the run still learns."""
+        score = evidence.course("reward")
+        has_risen = score is not None and score.change(score.start, score.end).low > 0
+        counted_right = side is not None and side.counted and side.wrong < 1 - self.solved
+        at_best = has_risen and self.is_at_its_best(evidence, score)
+        if counted_right or at_best or is_solved(evidence, self.solved):
+            return Severity.NOTE
+        if has_risen and level.low <= self.most:
+            return Severity.NOTE
+        if score_pays(evidence) and level.high < self.nearly_all:
+            return Severity.NOTE
+        return Severity.CRITICAL if level.low > self.most else Severity.WARNING
+
+    def is_at_its_best(self, evidence: Evidence, score: Course | None) -> bool:
+        """Say whether a score that rose stays near the largest value of any step, as a solved one does on any scale.
+
+        Where some problems are always solved and some never, the score depends on which were drawn. Completions that
+        are cut solve nothing.
+        """
+        series, cut = evidence.series("reward"), evidence.course("truncated")
+        if series is None or score is None or (cut is not None and cut.end.level.value > self.half):
+            return False
+        best, start = float(series.values.max()), score.start.level.value
+        return best - score.end.level.value < self.near * (best - start)
+
+    def count_idle_steps(self, evidence: Evidence) -> Interval:
+        """Return the share of the steps of the second half at which the spread of rewards is zero."""
+        series = evidence.series("reward_std")
+        late = np.zeros(0) if series is None else series.values[len(series) // 2 :]
+        return wilson(int((late <= 0).sum()), max(len(late), 1))
+
+    def check_spread(self, evidence: Evidence) -> CheckResult:
+        """Decide by the spread of rewards within groups, where flat groups are not counted."""
+        spread = evidence.course("reward_std")
+        if spread is None:
+            return evidence.missing_metric("zero-variance-groups", "zero_variance_groups")
+        start, end = spread.start.level, spread.end.level
+        name = evidence.logged_name("reward_std")
+        idle = self.count_idle_steps(evidence)
+        if idle.low > self.idle and not is_solved(evidence, self.solved):
+            return Finding(
+                "zero-variance-groups",
+                Severity.NOTE if score_pays(evidence) else Severity.WARNING,
+                "strong",
+                "training",
+                f"At {idle.value:.0%} of the steps of the second half no group had any difference in reward.",
+                (Fact("steps without a difference", idle, "%", f"{name} is zero"),),
+                "The score rises as fast as at the start.",
+                prescriptions=_prescriptions(evidence, side_of_flat_groups(evidence)),
+            )
+        at_best = self.is_at_its_best(evidence, evidence.course("reward"))
+        if end.high < self.narrow * start.low and not at_best and not is_solved(evidence, self.solved):
+            return Finding(
+                "zero-variance-groups",
+                Severity.WARNING,
+                "likely",
+                "training",
+                f"Rewards within groups differ by {end.value:.2g}, {end.value / start.value:.0%} of what they did at"
+                " the start: little is left to learn from.",
+                (
+                    Fact(
+                        "spread at the start",
+                        start,
+                        "",
+                        f"{name}, steps {spread.start.first:,.0f} to {spread.start.last:,.0f}",
+                    ),
+                    Fact("spread now", end),
+                ),
+                "The score rises as fast as at the start.",
+                prescriptions=_prescriptions(evidence, side_of_flat_groups(evidence)),
+            )
+        if end.low > self.narrow * start.value or start.value <= 0:
+            return Excluded("zero-variance-groups", f"rewards within groups differ by {end.value:.2g}")
+        return CannotTell(
+            "zero-variance-groups",
+            "the share of flat groups is not logged",
+            evidence.how_to_log("zero_variance_groups"),
         )
 
 
@@ -102,15 +203,11 @@ def _which(side: _Side | None) -> str:
     return ", most of them all wrong" if side.wrong > 0.5 else ", most of them all correct"
 
 
-def _facts(evidence: Evidence, start: Interval, end: Interval, side: _Side | None) -> tuple[Fact, ...]:
+def _facts(evidence: Evidence, flat: Course, side: _Side | None) -> tuple[Fact, ...]:
+    name = evidence.logged_name("zero_variance_groups")
     facts = [
-        Fact(
-            "flat groups at the start",
-            start,
-            "%",
-            f"{evidence.describe_steps('zero_variance_groups')}: median of the first eighth",
-        ),
-        Fact("flat groups now", end, "%", "median of the last eighth"),
+        Fact(label, stretch.level, "%", f"{name}, steps {stretch.first:,.0f} to {stretch.last:,.0f}")
+        for label, stretch in (("flat groups at the start", flat.start), ("flat groups now", flat.end))
     ]
     if side is not None:
         how = "counted in the last eighth of the rollouts" if side.counted else "by the two-valued reward"

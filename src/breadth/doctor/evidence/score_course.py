@@ -1,0 +1,139 @@
+"""The course of the score: its best stretch, how far it has fallen since, and whether it was that low before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.scores import logged_eval_score
+from breadth.measure.course import LEVEL_SHARES, Course, Stretch, describe_course
+from breadth.measure.intervals import Interval
+
+LOST = 0.25
+"""Share of its best that a score must have lost to have collapsed: a reader of the plot calls it a fall, and no plateau
+or dip of the healthy runs in our fixtures reaches it."""
+SOLVED = 0.9
+"""Share of the way from lowest to highest reward above which a score is solved: ScaleRL retires problems from a pass
+rate of 0.9 on, MiniMax-M1 trains on none above it."""
+SURE_LEVEL = 0.8
+"""Confidence that slow wander must leave a fall to half: it was measured beyond doubt already."""
+
+
+@dataclass(frozen=True)
+class ScoreFall:
+    """How far a score lies below its own best stretch."""
+
+    name: str
+    """The trainer's name of the score."""
+    course: Course
+    """Its levels."""
+    size: Interval
+    """Best stretch minus the end, as measured, allowing for the choice of the best stretch."""
+    share: float
+    """The fall over what there was to lose: the best level, or the way to it from the start if that is longer."""
+    most: float
+    """The largest share that a plain interval leaves open."""
+    is_sure: bool
+    """Whether the fall is beyond measurement noise and slow wander."""
+    half_step: float | None
+    """Step from which on more than half of the fall had happened; None where it came back in between."""
+    was_low_before: bool
+    """Whether the score had been as low after its best quarter and came back."""
+
+    @property
+    def best(self) -> Stretch:
+        """The best stretch."""
+        return self.course.highest
+
+    @property
+    def end(self) -> Stretch:
+        """The last eighth."""
+        return self.course.end
+
+
+def score_fall(evidence: Evidence) -> ScoreFall | None:
+    """Measure how far the training score lies below its best; None without eight points.
+
+    It is the reward, or the accuracy next to it where that has fallen further for sure.
+    """
+    falls = [
+        measure_fall(course, evidence.logged_name(name), wanders=True)
+        for name in ("reward", "accuracy")
+        if (course := evidence.course(name)) is not None
+    ]
+    return next((fall for fall in falls if fall.is_sure and fall.share >= LOST), falls[0] if falls else None)
+
+
+def held_out_fall(evidence: Evidence) -> ScoreFall | None:
+    """Measure how far the logged held-out score lies below its best; None with fewer than eight evaluations."""
+    held_out = logged_eval_score(evidence)
+    course = None if held_out is None else describe_course(held_out.steps, held_out.values, shares=LEVEL_SHARES)
+    return None if course is None or held_out is None else measure_fall(course, held_out.name, wanders=False)
+
+
+def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
+    """Measure the fall of a score from its best stretch to its end.
+
+    A training score wanders with the problems it is counted on; held-out problems are the same every time.
+    """
+    best, end = course.highest, course.end
+    size = negate(course.change(best, end))
+    scale = max(abs(best.level.value), best.level.value - course.start.level.value, 1e-12)
+    share = size.value / scale
+    plain = negate(course.change(best, end, chosen=False))
+    level = SURE_LEVEL if share >= 0.5 else 0.95
+    beyond_wander = not wanders or negate(course.change_beyond_wander(best, end, level=level)).low > 0
+    middle = (best.level.value + end.level.value) / 2
+    return ScoreFall(
+        name,
+        course,
+        size,
+        share,
+        plain.high / scale,
+        size.low > 0 and beyond_wander,
+        course.first_past(middle, below=True, begin=best.begin),
+        has_recovered(course),
+    )
+
+
+def is_solved(evidence: Evidence, level: float = SOLVED) -> bool:
+    """Say whether a score between its two values, or between 0 and 1, is near its highest value and stays there."""
+    score, series, run = evidence.course("reward"), evidence.series("reward"), evidence.run
+    if score is None or series is None or run is None:
+        return False
+    levels = run.header.reward_levels
+    low, high = (min(levels), max(levels)) if len(levels) == 2 else (0.0, 1.0)
+    inside = low <= float(series.values.min()) and float(series.values.max()) <= high + 1e-9
+    return inside and score.end.level.value > low + level * (high - low)
+
+
+def score_pays(evidence: Evidence) -> bool:
+    """Say whether the score surely rises over the second half of the run, and has not fallen from its best."""
+    fall = score_fall(evidence)
+    if fall is not None and fall.is_sure and fall.share >= LOST:
+        return False
+    late, score = evidence.late_trend("reward"), evidence.course("reward")
+    if late is not None and late.verdict == "rising":
+        return True
+    return score is not None and score.change(score.middle, score.end).low > 0
+
+
+def has_recovered(course: Course) -> bool:
+    """Say whether a score had been near its best, then nearly as low as at the end, and near its best again.
+
+    Near is within a quarter of the fall, in means of a sixteenth of the points.
+    """
+    width = max(3, len(course.values) // 16)
+    means = np.convolve(course.values, np.ones(width) / width, "valid")
+    best, end = course.highest.level.value, course.end.level.value
+    is_high, is_low = means > best - (best - end) / 4, means < end + (best - end) / 4
+    turns = [bool(high) for high, low in zip(is_high, is_low, strict=True) if high != low]
+    phases = [phase for place, phase in enumerate(turns) if place == 0 or phase != turns[place - 1]]
+    return phases.count(True) > 1
+
+
+def negate(change: Interval) -> Interval:
+    """Turn a change into a fall."""
+    return Interval(-change.value, -change.high, -change.low, change.level, change.method)

@@ -1,0 +1,198 @@
+"""``no-learning``: nothing moves the policy, or nothing has moved its score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from breadth.doctor import prescriptions
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.score_course import SOLVED, is_solved
+from breadth.doctor.evidence.scores import eval_score_change, is_training_run
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.measure.course import Course
+from breadth.measure.intervals import Interval
+from breadth.measure.trends import Trend
+from breadth.report.sections import Fact, Severity
+
+
+@dataclass(frozen=True)
+class NoLearning:
+    """The run does not learn: no gradient, no difference in reward, no learning rate, or a score that never moved.
+
+    Three proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
+    within groups never differ, or the learning rate is zero. The fourth is measured: over the whole run, at least fifty
+    points, a rise of the score that matters is excluded, and the score leaves room. A score that rose and stopped is
+    `saturation`, one that fell is `score-collapse`. It misleads where the learning signal does not come from this
+    score, and in the first steps of a long warm-up.
+    """
+
+    loop: ClassVar[Loop] = "training"
+    causes: ClassVar[tuple[str, ...]] = (
+        "numerical-failure",
+        "overly-hard",
+        "truncation",
+        "zero-variance-groups",
+        "no-op-settings",
+        "contradictory-settings",
+    )
+    summary: ClassVar[str] = "no gradient, no difference in reward, or a score that never moved"
+    first_step: ClassVar[str] = "read twenty rollouts with their rewards; check the learning rate"
+
+    zero: float = 1e-7
+    """Gradient norm below which there is no gradient: with a learning rate of 1e-6 no bfloat16 weight moves."""
+    points: int = 50
+    """Points from which on a flat score is a finding: many runs take off later than after twenty."""
+    room: float = SOLVED
+    """Level of a score between 0 and 1 above which it is solved: there is nothing left to learn."""
+    rise: float = 0.1
+    """Rise of the score, as a share of its level, that must be excluded: what a reader of the plot calls a rise."""
+    dead: float = 0.95
+    """Share of the steps at which no group may differ in reward."""
+
+    def check(self, evidence: Evidence) -> CheckResult:
+        """Look for a signal first, then for its effect on the score."""
+        if evidence.run is None or not is_training_run(evidence):
+            return None
+        score = evidence.course("reward")
+        dead = find_missing_signal(evidence, self.zero, self.dead)
+        if dead is not None and not is_solved(evidence, self.room):
+            return report_dead(evidence, *dead)
+        trend = evidence.trend("reward")
+        if score is None or trend is None:
+            return evidence.missing_metric("no-learning", "reward")
+        if is_solved(evidence, self.room):
+            return Excluded("no-learning", f"the score is {score.end.level.value:.3g}: solved")
+        return self.check_score(evidence, score, trend)
+
+    def check_score(self, evidence: Evidence, score: Course, trend: Trend) -> CheckResult:
+        """See whether the score moved at all."""
+        moved = score.change(score.start, score.end)
+        if trend.verdict in ("rising", "falling") or moved.low > 0 or moved.high < 0:
+            word = trend.verdict if trend.verdict in ("rising", "falling") else "moved"
+            return Excluded("no-learning", f"the score {'is ' if word != 'moved' else ''}{word}: {describe(moved)}")
+        best = score.change(score.start, score.highest)
+        if best.low > 0:
+            return Excluded("no-learning", f"the score rose by {best.value:.2g} on the way")
+        matters = self.rise * max(abs(score.start.level.value), abs(score.end.level.value), 1e-12)
+        span = float(score.steps[-1] - score.steps[0])
+        slope = Interval(span * trend.slope.value, span * trend.slope.low, span * trend.slope.high, 0.95, "")
+        held_out = eval_score_change(evidence)
+        flat = min(moved.high, max(slope.high, moved.value)) < matters
+        if not flat or len(score.values) < self.points or (held_out is not None and held_out.verdict == "rising"):
+            return CannotTell(
+                "no-learning",
+                f"over {len(score.values)} points the score {describe(moved)}; a rise of {matters:.2g} would matter",
+                "train longer",
+                undecided=True,
+            )
+        return report_flat(evidence, score, moved)
+
+
+NO_RATE = 1e-10
+"""Learning rate that moves no weight: a millionth of what full fine-tuning uses."""
+
+
+def find_missing_signal(evidence: Evidence, zero: float, dead: float) -> tuple[str, Fact, float] | None:
+    """Return which signal is missing, the number that shows it, and since when."""
+    for name, level, text in (
+        ("grad_norm", zero, "The gradient is zero"),
+        ("reward_std", 1e-9, "The rewards of a group never differ"),
+        ("learning_rate", NO_RATE, "The learning rate is zero"),
+    ):
+        series = evidence.series(name)
+        if series is None or len(series) < MIN_POINTS:
+            continue
+        still = np.abs(series.values) <= level
+        half = len(series) // 2
+        if name == "learning_rate" and not still[: max(len(series) - 1, 1)].all():
+            continue  # a schedule ends at zero by design
+        if still[half:].mean() >= dead:
+            moving = np.flatnonzero(~still)
+            begin = 0 if not len(moving) or still.mean() >= dead else int(moving[-1]) + 1
+            since = float(series.steps[min(begin, len(series) - 1)])
+            share = float(still.mean())
+            where = f"{evidence.logged_name(name)} is zero at {share:.0%} of {len(series)} steps"
+            return text, Fact("steps without a signal", share, "%", where), since
+    return None
+
+
+def report_dead(evidence: Evidence, text: str, fact: Fact, since: float) -> Finding:
+    """Build the finding for a run without a signal."""
+    series = evidence.series("reward")
+    first = 0.0 if series is None else float(series.steps[0])
+    when = "from the first step on" if since <= first else f"since step {since:,.0f}"
+    score = evidence.course("reward")
+    facts = [fact]
+    if score is not None:
+        facts.append(
+            Fact(
+                "score",
+                f"{score.start.level.value:.3g} to {score.end.level.value:.3g}",
+                "",
+                evidence.describe_steps("reward"),
+            )
+        )
+    return Finding(
+        "no-learning",
+        Severity.CRITICAL,
+        "certain",
+        "training",
+        f"{text} {when}: the policy cannot change.",
+        tuple(facts),
+        "The weights of two later checkpoints differ.",
+        "Every step since then cost its rollouts and changed nothing.",
+        _dead_prescriptions(None if since <= first else int(since)),
+    )
+
+
+def report_flat(evidence: Evidence, score: Course, moved: Interval) -> Finding:
+    """Build the finding for a score that never moved."""
+    steps = evidence.describe_steps("reward")
+    return Finding(
+        "no-learning",
+        Severity.WARNING,
+        "strong",
+        "training",
+        f"The score has not moved in {len(score.values)} points: {score.start.level.value:.3g} at the start,"
+        f" {score.end.level.value:.3g} now.",
+        (
+            Fact("score at the start", score.start.level, "", f"{steps}: mean of the first eighth"),
+            Fact("score now", score.end.level, "", "mean of the last eighth"),
+            Fact("change", moved),
+        ),
+        "The held-out score rises over the same steps.",
+        "Nothing shows for the whole run.",
+        _flat_prescriptions(evidence),
+    )
+
+
+def describe(moved: Interval) -> str:
+    """Say how far a score moved, with its interval."""
+    return f"changed by {moved.value:+.2g} ({moved.low:+.2g} to {moved.high:+.2g})"
+
+
+def _dead_prescriptions(since: int | None) -> tuple[Prescription, ...]:
+    wanted = [
+        None if since is None else prescriptions.go_back_to(since),
+        prescriptions.inspect_signal(),
+        prescriptions.filter_problems(easier=True) if since is None else None,
+    ]
+    return tuple(remedy for remedy in wanted if remedy is not None)
+
+
+def _flat_prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
+    cut = evidence.course("truncated")
+    wanted = [
+        prescriptions.inspect_signal(),
+        prescriptions.raise_length_cap(evidence) if cut is not None and cut.end.level.low > 0.1 else None,
+        prescriptions.raise_learning_rate(evidence),
+        prescriptions.filter_problems(easier=True),
+    ]
+    return tuple(remedy for remedy in wanted if remedy is not None)
+
+
+FINDING = NoLearning()
+"""The check with its default thresholds."""
