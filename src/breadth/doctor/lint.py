@@ -6,13 +6,15 @@ Several issues become one finding: `issue_severity`, `issue_headline`, `issue_fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.finding import Change, Prescription
-from breadth.doctor.trainer_config import TrainerConfig, UnusedSetting
+from breadth.doctor.finding import CannotTell, Change, Prescription
+from breadth.doctor.trainer_config import SETTING_NAMES, TrainerConfig, UnusedSetting
 from breadth.report.plaintext import pluralize
 from breadth.report.sections import Fact, Severity
 
@@ -60,6 +62,92 @@ def issue_prescriptions(issues: Sequence[Issue]) -> tuple[Prescription, ...]:
         if issue.prescription is not None
     }
     return tuple(by_action.values())
+
+
+WORST_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "group": (1,),
+    "updates": (1,),
+    "micro_batch": (1,),
+    "estimator": ("grpo",),
+    "clip_low": (0.9, 20.0),
+    "clip_high": (0.28, 0.01, 28.0, -0.72),
+    "dual_clip": (1.0,),
+    "sequence_ratio": (True,),
+    "loss": ("kl_cov", "cispo", "gspo"),
+    "covariance": ("kl-cov",),
+    "covariance_share": (0.2, 1e-9),
+    "entropy_adaptive": (True,),
+    "entropy_target": (1000.0,),
+    "entropy_share": (1.0, 20.0),
+    "temperature": (0.0, 100.0),
+    "top_p": (0.5, 95.0),
+    "top_k": (20,),
+    "min_p": (0.5, 5.0),
+    "repetition_penalty": (1.5,),
+    "max_completion_length": (1, 10**9),
+    "max_prompt_length": (10**9,),
+    "context": (1,),
+    "mask_truncated": (True,),
+    "length_penalty": (True,),
+    "dynamic_sampling": (True,),
+    "filter_metric": ("reward",),
+    "shaped_reward": (True,),
+    "correct_mismatch": (False,),
+    "engine": ("hf",),
+    "kl_given": (0.001,),
+}
+"""Setting -> values that a rule warns of, tried for a setting that could not be read: does its value matter here?"""
+ISSUES_OF = Callable[[Evidence], Iterable[Issue]]
+"""All rules of one finding."""
+
+
+def undecided_settings(evidence: Evidence, issues_of: ISSUES_OF) -> dict[str, str]:
+    """Return the settings that could not be read and on whose values a rule of this finding depends.
+
+    A setting that only the trainer knows may switch others off, so it counts for settings without effect; ``**table``
+    may hold any setting, so it always counts.
+    """
+    config = evidence.config
+    switches = issues_of is find_no_op_settings
+    found = {
+        name: text
+        for name, text in config.unread.items()
+        if name == "**" or (switches and name not in SETTING_NAMES)
+    }
+    known = [name for name in config.unread if name in WORST_VALUES]
+    together = {name: WORST_VALUES[name][0] for name in config.unread if name in WORST_VALUES}
+
+    def issues(settings: Mapping[str, Any]) -> set[Issue]:
+        return set(issues_of(replace(evidence, config=replace(config, **settings))))
+
+    for name in together:
+        others = {other: value for other, value in together.items() if other != name}
+        for base in ({}, others) if others else ({},):
+            plain = issues(base)
+            if any(issues({**base, name: value}) - plain for value in WORST_VALUES[name]):
+                found[name] = config.unread[name]
+    return found
+
+
+def unread_facts(evidence: Evidence, issues_of: ISSUES_OF) -> tuple[Fact, ...]:
+    """Return one fact that names the settings whose values could not be read; none where no rule needs them."""
+    unread = undecided_settings(evidence, issues_of)
+    spelled = "; ".join(dict.fromkeys(unread.values()))
+    return (Fact("not checked", spelled, "", "values that are computed when the trainer starts"),) if unread else ()
+
+
+def cannot_read(name: str, evidence: Evidence, issues_of: ISSUES_OF) -> CannotTell | None:
+    """Say which values could not be read, and how to give them; None where no rule of this finding needs them."""
+    unread = list(dict.fromkeys(undecided_settings(evidence, issues_of).values()))
+    if not unread:
+        return None
+    more = f" and {len(unread) - MAX_NAMED_SETTINGS} more" if len(unread) > MAX_NAMED_SETTINGS else ""
+    known_values = getattr(evidence.dialect, "known_values", "")
+    return CannotTell(
+        name,
+        f"values are computed when the trainer starts: {'; '.join(unread[:MAX_NAMED_SETTINGS])}{more}",
+        known_values or "write the numbers into the file, or name the configuration that the trainer saved",
+    )
 
 
 RATIO_LOSSES = {
@@ -320,7 +408,8 @@ def find_contradictions(evidence: Evidence) -> Iterator[Issue]:
     """Yield every contradiction between settings."""
     for conflict in evidence.config.conflicts:
         ran = evidence.run is not None and conflict.consequence == "refused"
-        why = conflict.why + {"refused": "; the trainer refuses to start"}.get(conflict.consequence, "") * (not ran)
+        refuses = f"{conflict.since} and later refuse" if conflict.since else "the trainer refuses"
+        why = conflict.why + f"; {refuses} to start" * (conflict.consequence == "refused" and not ran)
         yield Issue(
             conflict.settings,
             why + ("; the run started anyway" if ran else ""),
@@ -333,6 +422,8 @@ def find_contradictions(evidence: Evidence) -> Iterator[Issue]:
         check_greedy_rollouts,
         check_context_length,
         check_masked_penalty,
+        check_short_cap,
+        check_loss_name,
     )
     for rule in rules:
         yield from rule(evidence.config)
@@ -367,6 +458,7 @@ def check_reversed_clip(config: TrainerConfig) -> Iterator[Issue]:
         low is None
         or high is None
         or config.clips is False
+        or config.loss == "cispo"  # its weight needs no lower bound, so authors write a very wide one
         or not {"clip_low", "clip_high"} <= config.user_settings.keys()
         or high >= low
     ):
@@ -471,3 +563,44 @@ def check_sampling_filters(config: TrainerConfig) -> Iterator[Issue]:
         "DAPO trains at top_p 1, arXiv 2503.14476",
     )
     yield Issue("; ".join(config.describe(name) for name in filtered), why, serious=False, prescription=prescription)
+
+
+LONG_THINKERS = re.compile(
+    r"R1-Distill|DeepSeek-R1|R1-0528|QwQ|DeepScaleR|OpenThinker|Skywork-OR1|Magistral|JustRL|Nemotron.*Reason"
+    r"|Phi-4.*reasoning|[-_/]Thinking",
+    re.IGNORECASE,
+)
+"""Names of models that think for thousands of tokens whatever the template says."""
+HYBRID_THINKERS = re.compile(r"Qwen3(\.\d)?-\d+(\.\d+)?B(-A\d+B)?(-(FP8|AWQ|GPTQ|unsloth|bnb|4bit|Int\d)\b.*)?/?$", re.IGNORECASE)
+"""Names of models that think unless the chat template switches it off; Base, Instruct and Coder models do not."""
+SHORT_CAP = 4096
+"""Tokens that such a model's first drafts exceed: DeepScaleR's R1-Distill-Qwen-1.5B began at 5,500 on average."""
+
+
+def check_short_cap(config: TrainerConfig) -> Iterator[Issue]:
+    """Find a cap on completions that a model known to think long will hit at once."""
+    name, cap = config.model, config.max_completion_length
+    if not name or not cap or cap > SHORT_CAP or "max_completion_length" not in config.user_settings:
+        return
+    if not LONG_THINKERS.search(name) and (config.thinking is False or not HYBRID_THINKERS.search(name)):
+        return
+    why = (
+        f"{name.rstrip('/').rpartition('/')[2]} is known to think for thousands of tokens, and what is longer than"
+        f" {cap:,} is truncated and scored as wrong"
+    )
+    prescription = Prescription(
+        "Allow 8,192 tokens or more, or switch thinking off in the chat template",
+        "R1-Distill-Qwen-1.5B began at 5,500 tokens on average; Qwen3's authors recommend room for 32,768.",
+        (Change("max_completion_length", 8192),),
+        "Memory and time grow with the longest completion.",
+        "DeepScaleR, 2025; model card of Qwen3",
+    )
+    settings = "; ".join(dict.fromkeys((config.describe("model"), config.describe("max_completion_length"))))
+    yield Issue(settings, why, serious=False, prescription=prescription)
+
+
+def check_loss_name(config: TrainerConfig) -> Iterator[Issue]:
+    """Find verl's loss ``dro``, which shares its name with another method."""
+    if config.loss == "dro" and "loss" in config.user_settings:
+        why = "verl's dro is Direct Reward Optimization, not the DRO with R3 of arXiv 2506.13351"
+        yield Issue(config.describe("loss"), why, serious=False)

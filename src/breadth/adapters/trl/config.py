@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import EXPONENT, Settings, read_table, render_setting, shallowest_leaves
+from breadth.adapters.configs import (
+    EXPONENT,
+    Settings,
+    duplicate_conflicts,
+    is_expression,
+    read_table,
+    render_setting,
+    shallowest_leaves,
+    unread_settings,
+)
 from breadth.adapters.scripts import MAX_NOTEBOOK_BYTES, UNPACKED, call_keywords, script_arguments
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
@@ -100,8 +110,19 @@ TRL_FIELDS: Mapping[str, str] = {
     "engine": "use_vllm",
     "correct_mismatch": "vllm_importance_sampling_correction",
     "logs_rollouts": "log_completions",
+    "model": "model_name_or_path",
 }
-"""Field of TrainerConfig -> field of GRPOConfig."""
+"""Field of TrainerConfig -> field of GRPOConfig; the model is an argument of the script or of GRPOTrainer."""
+SWITCHES = ("sync_ref_model",)
+"""Settings that decide whether others have an effect, and that no field of TrainerConfig holds."""
+UPDATE_SETTINGS = ("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
+"""Settings that the updates per generation follow from."""
+OTHER_STAGES = re.compile(r"eval|valid|test|sft|infer|judge|teacher|critic|dpo", re.IGNORECASE)
+"""Sections of a larger file that hold settings of something other than the GRPO run."""
+MODEL_NAMES = ("model_name_or_path", "model_name", "base_model", "model_id", "model_path", "model")
+"""Names under which files give the model that is trained."""
+COMMON_PROCESSES = (1, 2, 4, 8)
+"""Numbers of processes that nearly every run has one of."""
 
 
 TWO_SIDED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
@@ -175,6 +196,7 @@ def trl_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
             given.describe("generation_batch_size", "steps_per_generation"),
             "TRL accepts one of the two",
             consequence="refused",
+            since="TRL 0.18",
         )
     if group and rollouts and rollouts % group:
         spelled = render_setting("generation_batch_size", rollouts) + ", " + render_setting("num_generations", group)
@@ -182,7 +204,11 @@ def trl_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
             spelled,
             f"{rollouts} rollouts per generation are not a multiple of groups of {group}",
             consequence="refused",
+            since="TRL 0.18",
         )
+    yield from partial_groups(read, given)
+    yield from sampling_conflicts(read, given)
+    yield from duplicate_conflicts(read.own)
     yield from adaptive_conflicts(read, given)
     loss, scale = given.text("loss_type"), given.own.get("scale_rewards")
     if loss == "dr_grpo" and "loss_type" in given.own and scale in (None, True, "group", "batch"):
@@ -195,6 +221,39 @@ def trl_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
             f"{why} without scale_rewards='none' (arXiv 2503.20783)",
             consequence="slight",
         )
+
+
+def partial_groups(read: Settings, given: Settings) -> Iterator[Conflict]:
+    """Yield a group size that divides the rollouts of a generation on no usual number of processes.
+
+    A generation has per_device_train_batch_size x steps_per_generation x processes rollouts; TRL 0.15 and 0.16 had even
+    fewer: per_device_train_batch_size x processes.
+    """
+    sizes = ("num_generations", "per_device_train_batch_size", "steps_per_generation", "gradient_accumulation_steps")
+    group, rows = read.whole("num_generations"), read.whole("per_device_train_batch_size")
+    steps = read.whole("steps_per_generation" if given.own.get("steps_per_generation") is not None else sizes[-1])
+    if not group or not rows or not steps or group < 2 or read.own.get("generation_batch_size") is not None:
+        return
+    known = read.whole("num_processes") or read.whole("nproc_per_node")
+    counts = (known,) if known else COMMON_PROCESSES
+    if not any(name in given.own for name in sizes) or any(rows * steps * count % group == 0 for count in counts):
+        return
+    lacking = group // math.gcd(group, rows * steps)
+    where = f"{known} processes" if known else "1, 2, 4 or 8 processes"
+    why = f"{rows * steps} rollouts per process and generation make no whole groups of {group} on {where}"
+    yield Conflict(
+        given.describe(*sizes),
+        f"{why}: that takes a multiple of {lacking} processes",
+        consequence="refused",
+        since="TRL 0.15",
+    )
+
+
+def sampling_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
+    """Yield a top_k that the sampler does not take: -1 is vLLM's word for all tokens, transformers' is 0 or None."""
+    if given.number("top_k") == -1 and read.switch("use_vllm") is False:
+        why = "transformers wants 0 or None for all tokens and fails on -1, which is vLLM's word, at the first generation"
+        yield Conflict(given.describe("top_k", "use_vllm"), why, consequence="wrong")
 
 
 def adaptive_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
@@ -215,6 +274,10 @@ def adaptive_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
 
 CONFIG_CLASSES = frozenset({"GRPOConfig"})
 """Classes whose keywords are settings."""
+TRAINER_CLASSES = frozenset({"GRPOTrainer", "BreadthGRPOTrainer"})
+"""Classes that get the model and the reward functions."""
+TRAINER_ARGUMENTS = ("model", "reward_funcs")
+"""Of the arguments of a trainer, those that we read; the rest are no settings."""
 TRL_CLIPPED_LOSSES: Mapping[str, bool] = {
     **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"), True),
     **dict.fromkeys(("sapo", "vespo"), False),
@@ -224,6 +287,8 @@ MARKER_PATTERNS = tuple(
     re.compile(rb"\b" + name.replace("_", "[_-]").encode() + rb"\b[\"']?\s*[:= ]") for name in TRL_MARKERS
 )
 """Patterns of a file that sets one of TRL_MARKERS."""
+AXOLOTL_GRPO = re.compile(rb"""^["']?rl["']?:\s*["']?(grpo|gdpo)\b""", re.MULTILINE)
+"""axolotl's choice of GRPO; it keeps TRL's settings under ``trl:``."""
 SCRIPTS = (".sh", ".bash", ".txt")
 
 
@@ -233,6 +298,8 @@ class TrlSettings:
 
     trainer = "trl"
     """Name in the catalogue."""
+    known_values = "in the script: open('grpo_config.json', 'w').write(config.to_json_string()); then name that file"
+    """How to get a file with every value in it."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
         """Recognise a call of GRPOConfig, or two settings typical of TRL's GRPO."""
@@ -240,7 +307,7 @@ class TrlSettings:
             return b"GRPOConfig(" in start
         if path.suffix == ".ipynb":
             return contains_anywhere(path, start, b"GRPOConfig(")
-        if b"actor_rollout_ref" in start or b'"log_history"' in start:
+        if b"actor_rollout_ref" in start or b'"log_history"' in start or AXOLOTL_GRPO.search(start):
             return False
         if path.suffix in SCRIPTS and re.search(rb"\btrl\s+grpo\b", start):
             return True
@@ -249,7 +316,10 @@ class TrlSettings:
     def read(self, path: Path) -> Mapping[str, Any]:
         """Return the settings of a file; in nested tables those that GRPOConfig knows, at any level."""
         if path.suffix in (".py", ".ipynb"):
-            return call_keywords(path, CONFIG_CLASSES)
+            passed = call_keywords(path, TRAINER_CLASSES)
+            return {name: passed[name] for name in TRAINER_ARGUMENTS if name in passed} | call_keywords(
+                path, CONFIG_CLASSES
+            )
         if path.suffix in SCRIPTS:
             return script_arguments(path)
         found = read_table(path)
@@ -257,7 +327,7 @@ class TrlSettings:
             raise BrokenFileError(
                 path, "contains no table of settings.", "Pass the file that GRPOConfig is built from."
             )
-        return shallowest_leaves(found)
+        return grpo_leaves(found)
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate into a TrainerConfig; computed values and values of the wrong type are unknown."""
@@ -290,7 +360,7 @@ class TrlSettings:
             aggregation=loss,
             temperature=read.number("temperature"),
             top_p=read.number("top_p"),
-            top_k=read.whole("top_k"),
+            top_k=read.top_k("top_k"),
             min_p=read.number("min_p"),
             repetition_penalty=read.number("repetition_penalty"),
             max_completion_length=read.whole("max_completion_length"),
@@ -303,9 +373,12 @@ class TrlSettings:
             correct_mismatch=read.switch("vllm_importance_sampling_correction") if read.switch("use_vllm") else None,
             engine={True: "vllm", False: "hf", None: None}[read.switch("use_vllm")],
             logs_rollouts=read.switch("log_completions"),
+            model=next((name for key in MODEL_NAMES if (name := read.text(key))), None),
+            thinking=read.switch("enable_thinking"),
             unused=tuple(trl_unused_settings(given)),
             conflicts=tuple(trl_conflicts(read, given)),
             text_numbers=numbers_as_text(given.own),
+            unread=trl_unread_settings(everything),
             user_settings=trl_spelled_settings(given.own),
         )
 
@@ -314,6 +387,46 @@ class TrlSettings:
         from breadth.adapters.trl.patch import render_patch  # it reads this file's tables
 
         return render_patch(changes, config)
+
+
+def grpo_leaves(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of a file's tables by last name; those of the section with GRPO's settings win.
+
+    A section of another stage (``eval``, ``sft``, ...) next to it has settings of the same names, so it is left out.
+    """
+    section = grpo_section(table)
+    found = shallowest_leaves(without_other_stages(table, section))
+    return found if section is None else found | shallowest_leaves(section)
+
+
+def grpo_section(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the nested table that holds the most of TRL_MARKERS; None if the file itself does, or none does."""
+    sections = [inner for inner in table.values() if isinstance(inner, Mapping)]
+    deeper = [found for inner in sections if (found := grpo_section(inner)) is not None]
+    best = max([*sections, *deeper], key=lambda inner: len(TRL_MARKERS & inner.keys()), default=None)
+    here = len(TRL_MARKERS & table.keys())
+    return best if best is not None and len(TRL_MARKERS & best.keys()) > here else None
+
+
+def without_other_stages(table: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a table without the sections of other stages, unless GRPO's settings are in them."""
+    return {
+        name: value
+        for name, value in table.items()
+        if not isinstance(value, Mapping)
+        or value is section
+        or not OTHER_STAGES.search(str(name))
+        or bool(TRL_MARKERS & value.keys())
+    }
+
+
+def trl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that are expressions; ``**table`` from elsewhere may hold any of them."""
+    found = unread_settings(own, TRL_FIELDS, SWITCHES)
+    steps = [name for name in UPDATE_SETTINGS if is_expression(own.get(name))]
+    found |= {"updates": Settings(own).describe(*steps)} if steps else {}
+    found |= {UNPACKED: f"**{own[UNPACKED]}"} if UNPACKED in own else {}
+    return {name: spelled for name, spelled in found.items() if name not in ("length_penalty", "model")}
 
 
 def contains_anywhere(path: Path, start: bytes, sign: bytes) -> bool:
@@ -398,7 +511,7 @@ def has_shaped_reward(read: Settings) -> bool | None:
 def trl_length_penalty(read: Settings) -> bool | None:
     """Whether a reward function penalises length, by its name; None if unknown."""
     names = read.own.get("reward_funcs")
-    known = [str(name) for name in names] if isinstance(names, list) else []
+    known = [str(name) for name in names] if isinstance(names, list) else [str(names)] if is_expression(names) else []
     penal = [name for name in known if "overlong" in name or ("len" in name and ("penal" in name or "punish" in name))]
     return True if penal else None
 
@@ -412,7 +525,9 @@ def numbers_as_text(own: Mapping[str, Any]) -> dict[str, str]:
 def trl_spelled_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return field of TrainerConfig -> the user's own spelling of it."""
     found = {field: render_setting(name, own[name]) for field, name in TRL_FIELDS.items() if name in own}
-    steps = Settings(own).describe("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
+    model = next((name for name in MODEL_NAMES if isinstance(own.get(name), str)), None)
+    found |= {} if model is None else {"model": render_setting(model, own[model])}
+    steps = Settings(own).describe(*UPDATE_SETTINGS)
     return found | ({"updates": steps} if steps else {})
 
 

@@ -180,21 +180,24 @@ PRINTED_KEYS = tuple(f"'{name}': ".encode() for name in sorted(LOG_ROW_METRICS))
 
 TRL_SWITCHES = {
     "rollouts": "GRPOConfig(log_completions=True)",
-    "kl_reference": "GRPOConfig(beta=0.001): without a reference policy there is no divergence from it",
-    "mismatch": "GRPOConfig(use_vllm=True, vllm_importance_sampling_correction=True)",
-    "entropy": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
-    "zero_variance_groups": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
-    "truncated": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
-    "answer": "in a reward function: log_extra('answer', answers), with GRPOConfig(log_completions=True)",
+    "kl_reference": (
+        "logged where the loss has a KL penalty (beta above 0); do not add one only to see it: compare with the base"
+        " model afterwards"
+    ),
+    "mismatch": "nothing to set: where vLLM samples (use_vllm=True), TRL logs it from 0.23 on by itself; upgrade",
+    "entropy": "nothing to set: TRL logs it from 0.20 (July 2025) on by itself; upgrade",
+    "zero_variance_groups": "nothing to set: TRL logs it from 0.18 (May 2025) on by itself; upgrade",
+    "truncated": "nothing to set: TRL logs it from 0.17 (April 2025) on by itself; upgrade",
+    "answer": "in a reward function, from TRL 1.0 on: log_extra('answer', answers), with GRPOConfig(log_completions=True)",
     "correct": (
-        "in a reward function: log_extra('correct', [reward == 1 for reward in rewards]), with"
+        "in a reward function, from TRL 1.0 on: log_extra('correct', [reward == 1 for reward in rewards]), with"
         " GRPOConfig(log_completions=True)"
     ),
     "tokens": (
-        "in a reward function: log_extra('tokens', [len(ids) for ids in completion_ids]), with"
+        "in a reward function, from TRL 1.0 on: log_extra('tokens', [len(ids) for ids in completion_ids]), with"
         " GRPOConfig(log_completions=True)"
     ),
-    "token_ids": "in a reward function: log_extra('token_ids', completion_ids), with GRPOConfig(log_completions=True)",
+    "token_ids": "in a reward function, from TRL 1.0 on: log_extra('token_ids', completion_ids), with GRPOConfig(log_completions=True)",
 }
 
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from breadth.adapters.configs import Settings, count_updates, flatten_table, load_yaml, read_table, render_setting
+from breadth.adapters.configs import (
+    Settings,
+    count_updates,
+    duplicate_conflicts,
+    flatten_table,
+    is_expression,
+    load_yaml,
+    never_evaluated,
+    read_table,
+    render_setting,
+    unread_settings,
+)
 from breadth.adapters.scripts import script_arguments
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting
 
 ACTOR, ROLLOUT, LOSS = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.actor.policy_loss"
+VERL_TABLE = re.compile(rb"^[^#\n]*\bactor_rollout_ref[.:\"']", re.MULTILINE)
+"""The table that only verl has, other than in a comment."""
 SETTING_PREFIXES = (
     "actor_rollout_ref.",
     "algorithm.",
@@ -64,6 +78,8 @@ VERL_DEFAULTS: Mapping[str, Any] = {
     "algorithm.rollout_correction.bypass_mode": False,
     "reward.reward_manager.name": "naive",
     "trainer.rollout_data_dir": None,
+    "trainer.save_freq": -1,
+    "trainer.test_freq": -1,
 }
 """Of verl 0.9, checked against it by a test; ``entropy_coeff`` is left out, because earlier versions had 0.001."""
 VERL_FIELDS: Mapping[str, str] = {
@@ -94,8 +110,23 @@ VERL_FIELDS: Mapping[str, str] = {
     "correct_mismatch": "algorithm.rollout_correction.rollout_is",
     "engine": f"{ROLLOUT}.name",
     "logs_rollouts": "trainer.rollout_data_dir",
+    "model": "actor_rollout_ref.model.path",
+    "thinking": "data.apply_chat_template_kwargs.enable_thinking",
 }
 """Field of TrainerConfig -> verl's setting."""
+UPDATE_SETTINGS = ("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
+"""Settings that the updates per generation follow from."""
+MAX_SECTION_DEPTH = 4
+"""Levels of sections that verl's settings are looked for in."""
+OWN_LOSS_KEYS: Mapping[str, str] = {
+    **{
+        f"{ACTOR}.{name}": f"{LOSS}.{name}"
+        for name in ("loss_mode", "clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "ppo_kl_coef")
+    },
+    f"{ACTOR}.k_percent": f"{LOSS}.kl_cov_ratio",
+}
+"""Keys of the fork that published KL-Cov and Clip-Cov (Entropy-Mechanism-of-RL) -> verl's own since 0.4.1; its
+``k_percent`` is in percent."""
 COVARIANCE_LOSSES: Mapping[str, Literal["clip-cov", "kl-cov"]] = {"clip_cov": "clip-cov", "kl_cov": "kl-cov"}
 """Losses of verl that select tokens by covariance."""
 VERL_CLIPPED_LOSSES: Mapping[str, bool] = {
@@ -123,12 +154,17 @@ VERL_GROUP_ESTIMATORS = frozenset(
 KL_LOSS, KL_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
 
 
+SWITCHES = (KL_LOSS, KL_REWARD, *REWARD_MANAGERS, *LENGTH_PENALTY_SWITCHES, "trainer.test_freq")
+"""Settings that decide whether others have an effect, and that no field of `TrainerConfig` holds."""
+
+
 def verl_unused_settings(read: Settings) -> Iterator[UnusedSetting]:
     """Yield settings of the user that verl does not read."""
     yield from _unused_without(read, f"{ACTOR}.kl_loss_coef", KL_LOSS, KL_REWARD)
     yield from _unused_without(read, "algorithm.kl_ctrl.kl_coef", KL_REWARD, KL_LOSS)
     yield from unread_clip_ratio(read)
     yield from _unused_by_loss(read)
+    yield from never_evaluated(read, "data.val_files", "trainer.test_freq")
     threshold = "algorithm.rollout_correction.rollout_is_threshold"
     if threshold in read.own and read.is_off("algorithm.rollout_correction.rollout_is"):
         named = "algorithm.rollout_correction.rollout_is" in read.own
@@ -141,6 +177,19 @@ def verl_unused_settings(read: Settings) -> Iterator[UnusedSetting]:
         yield UnusedSetting(
             read.describe(penalty), "the reward manager naive does not read it; dapo does", intended=True
         )
+
+
+def verl_never_saved(read: Settings) -> Iterator[Conflict]:
+    """Yield a run that saves no checkpoint, not even the last; verl's default."""
+    name = "trainer.save_freq"
+    every, planned = read.number(name), ("trainer.total_epochs", "trainer.total_training_steps")
+    if every is None or every > 0 or not any(setting in read.own for setting in planned):
+        return
+    why = "no checkpoint is saved, not even the last: a collapsed run has nothing to go back to"
+    spelled = read.describe(name, *planned)
+    if name not in read.own:
+        spelled = f"{spelled}; {name} left at its default, -1"
+    yield Conflict(spelled, why, consequence="slight" if name in read.own else "wrong")
 
 
 def reward_manager(read: Settings) -> str | None:
@@ -201,6 +250,7 @@ def verl_conflicts(read: Settings) -> Iterator[Conflict]:
             consequence="slight",
         )
     yield from batch_conflicts(read)
+    yield from verl_never_saved(read)
     averaged, scaled = f"{ACTOR}.loss_agg_mode", "algorithm.norm_adv_by_std_in_grpo"
     if (
         read.text(averaged) == "seq-mean-token-sum-norm"
@@ -227,13 +277,22 @@ def batch_conflicts(read: Settings) -> Iterator[Conflict]:
         )
     per_node, nodes = read.whole("trainer.n_gpus_per_node"), read.whole("trainer.nnodes")
     gpus = per_node * nodes if per_node and nodes else None
-    if prompts and group and gpus and dynamic is False and whole in read.own and prompts * group % gpus:
+    # with Megatron verl counts data-parallel workers, not devices
+    counted = dynamic is False and whole in read.own and not uses_megatron(read)
+    if counted and prompts and group and gpus and prompts * group % gpus:
         spelled = read.describe(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
         yield Conflict(
             spelled,
             f"{prompts * group} rollouts cannot be distributed evenly over {gpus} devices",
             consequence="refused",
+            since="verl 0.2",
         )
+
+
+def uses_megatron(read: Settings) -> bool:
+    """Say whether Megatron trains the actor."""
+    named = [read.own.get(BASE_CONFIG), read.own.get(f"{ACTOR}.strategy"), read.own.get("model_engine")]
+    return any("megatron" in str(name) for name in named) or any(".megatron." in name for name in read.own)
 
 
 def _mini_batch_conflicts(
@@ -245,7 +304,8 @@ def _mini_batch_conflicts(
             f"a mini-batch of {mini} prompts{'' if given else ', the default,'} is larger than the {prompts} of a"
             " generation"
         )
-        yield Conflict(spelled, why, consequence="refused" if dynamic is False else "wrong" if given else "slight")
+        consequence: Literal["refused", "wrong", "slight"] = "wrong" if given else "slight"
+        yield Conflict(spelled, why, consequence="refused" if dynamic is False else consequence, since="verl 0.3")
     elif given and prompts % mini:
         why = f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short or padded"
         yield Conflict(spelled, why, consequence="slight")
@@ -257,10 +317,12 @@ class VerlSettings:
 
     trainer = "verl"
     """Name in the catalogue."""
+    known_values = "Hydra saves every value as outputs/DATE/TIME/.hydra/config.yaml where the run starts: name that file"
+    """How to get a file with every value in it."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
         """Recognise the table that only verl has; a log that prints it is not a configuration."""
-        return b"actor_rollout_ref" in start and path.suffix in (".yaml", ".yml", ".json", ".sh", ".bash", ".txt")
+        return VERL_TABLE.search(start) is not None and path.suffix in (".yaml", ".yml", ".json", ".sh", ".bash", ".txt")
 
     def read(self, path: Path) -> Mapping[str, Any]:
         """Return the settings of a file by dotted path, and the base configuration if the file names one."""
@@ -274,12 +336,13 @@ class VerlSettings:
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate into a TrainerConfig; expressions are unknown."""
-        everything = dict(flatten_table(config))
+        original = dict(flatten_table(config))
+        everything = with_present_names(original)
         read = Settings(everything, VERL_DEFAULTS if has_known_base(everything) else {})
         given = Settings(nondefault_settings(everything), read.defaults)
         mode = read.text(f"{LOSS}.loss_mode")
-        penalised, top_k = has_length_penalty(read), read.whole(f"{ROLLOUT}.top_k")
-        return TrainerConfig(
+        penalised = has_length_penalty(read)
+        found = TrainerConfig(
             group=read.whole(f"{ROLLOUT}.n"),
             prompts=read.whole("data.train_batch_size"),
             mini_batch=read.whole(f"{ACTOR}.ppo_mini_batch_size"),
@@ -305,7 +368,7 @@ class VerlSettings:
             aggregation=read.text(f"{ACTOR}.loss_agg_mode"),
             temperature=read.number(f"{ROLLOUT}.temperature"),
             top_p=read.number(f"{ROLLOUT}.top_p"),
-            top_k=0 if top_k == -1 else top_k,
+            top_k=read.top_k(f"{ROLLOUT}.top_k"),
             repetition_penalty=read.number(f"{ROLLOUT}.repetition_penalty"),
             max_completion_length=read.whole("data.max_response_length"),
             max_prompt_length=read.whole("data.max_prompt_length"),
@@ -318,16 +381,62 @@ class VerlSettings:
             correct_mismatch=corrects_mismatch(read),
             engine=read.text(f"{ROLLOUT}.name"),
             logs_rollouts=logs_rollouts(read),
+            model=read.text(VERL_FIELDS["model"]),
+            thinking=read.switch(VERL_FIELDS["thinking"]),
             unused=tuple(verl_unused_settings(given)),
-            conflicts=tuple(verl_conflicts(given)),
+            conflicts=(*verl_conflicts(given), *duplicate_conflicts(everything, "OmegaConf")),
+            unread=verl_unread_settings(everything),
             user_settings=verl_spelled_settings(given.own),
         )
+        return spell_as_in(found, original, everything)
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
         """Render changes as Hydra overrides, or as a chain where verl has no setting."""
         from breadth.adapters.verl.patch import render_patch  # it reads this file's tables
 
         return render_patch(changes, config)
+
+
+def with_present_names(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with those of the KL-Cov fork under verl's present names, shares as fractions."""
+    found = dict(own)
+    for older, present in OWN_LOSS_KEYS.items():
+        if older in own and present not in own:
+            percent = Settings(own).number(older) if older.endswith("k_percent") else None
+            found[present] = own[older] if percent is None else percent / 100
+            del found[older]
+    return found
+
+
+def spell_as_in(config: TrainerConfig, original: Mapping[str, Any], present: Mapping[str, Any]) -> TrainerConfig:
+    """Return a configuration that names the fork's settings as its file does."""
+    spelled = {
+        render_setting(new, present[new]): render_setting(old, original[old])
+        for old, new in OWN_LOSS_KEYS.items()
+        if old in original and new in present
+    }
+    if not spelled:
+        return config
+
+    def respell(text: str) -> str:
+        for new, old in spelled.items():
+            text = text.replace(new, old)
+        return text
+
+    return replace(
+        config,
+        unused=tuple(replace(setting, setting=respell(setting.setting)) for setting in config.unused),
+        unread={name: respell(text) for name, text in config.unread.items()},
+        user_settings={name: respell(text) for name, text in config.user_settings.items()},
+    )
+
+
+def verl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that are expressions."""
+    found = unread_settings(own, VERL_FIELDS, SWITCHES)
+    steps = [name for name in UPDATE_SETTINGS if is_expression(own.get(name))]
+    found |= {"updates": Settings(own).describe(*steps)} if steps else {}
+    return {name: spelled for name, spelled in found.items() if name not in ("logs_rollouts", "model")}
 
 
 def read_settings_table(path: Path) -> dict[str, Any]:
@@ -342,7 +451,15 @@ def read_settings_table(path: Path) -> dict[str, Any]:
         raise BrokenFileError(
             path, "contains neither a table nor a list of overrides.", "Pass verl's YAML, or Hydra's overrides.yaml."
         )
-    return dict(flatten_table(found))
+    return dict(flatten_table(verl_section(found) or found))
+
+
+def verl_section(table: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any] | None:
+    """Return the table that holds ``actor_rollout_ref``, which may be a section of a larger file."""
+    if "actor_rollout_ref" in table or depth > MAX_SECTION_DEPTH:
+        return table
+    sections = (verl_section(inner, depth + 1) for inner in table.values() if isinstance(inner, Mapping))
+    return next((found for found in sections if found is not None and "actor_rollout_ref" in found), None)
 
 
 def parse_override(text: str) -> Any:
@@ -424,7 +541,7 @@ def logs_rollouts(read: Settings) -> bool | None:
 def verl_spelled_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return field of TrainerConfig -> the user's own spelling of it."""
     found = {field: render_setting(name, own[name]) for field, name in VERL_FIELDS.items() if name in own}
-    steps = Settings(own).describe("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
+    steps = Settings(own).describe(*UPDATE_SETTINGS)
     return found | ({"updates": steps} if steps else {})
 
 
