@@ -13,8 +13,7 @@ from breadth.adapters.openrlhf.config import DEFAULTS as OPENRLHF_DEFAULTS
 from breadth.adapters.openrlhf.config import OPENRLHF_FIELDS
 from breadth.adapters.trl.config import TRL_DEFAULTS as TRL_DEFAULTS
 from breadth.adapters.trl.config import TRL_FIELDS as TRL_FIELDS
-from breadth.adapters.verl.config import VERL_DEFAULTS as VERL_DEFAULTS
-from breadth.adapters.verl.config import VERL_FIELDS as VERL_FIELDS
+from breadth.adapters.verl.names import VERL_DEFAULTS, VERL_FIELDS
 from breadth.base.settings import loads
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Finding
@@ -134,7 +133,7 @@ def test_names_are_those_of_importers_and_servers() -> None:
 
 
 def test_a_trainer_that_nobody_speaks_has_no_dialect() -> None:
-    assert dialect_of("skyrl") is None
+    assert dialect_of("torchforge") is None
     found = dialect_of("trl")
     assert found is not None
     assert found.trainer == "trl"

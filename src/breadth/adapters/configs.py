@@ -209,7 +209,8 @@ def never_evaluated(read: Settings, problems: str, interval: str) -> Iterator[Un
         return
     yield UnusedSetting(
         read.describe(problems, interval),
-        f"they are not evaluated on while training: {interval} is off" + ("" if interval in read.own else " unless it is set"),
+        f"they are not evaluated on while training: {interval} is off"
+        + ("" if interval in read.own else " unless it is set"),
         intended=interval not in read.own,
     )
 

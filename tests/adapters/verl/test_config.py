@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from breadth.adapters.configs import flatten_table, read_table
-from breadth.adapters.verl.config import (
+from breadth.adapters.verl.config import SETTINGS
+from breadth.adapters.verl.names import (
     COVARIANCE_LOSSES,
     DUAL_CLIP_LOSSES,
     REWARD_MANAGERS,
-    SETTINGS,
     VERL_CLIPPED_LOSSES,
     VERL_DEFAULTS,
     VERL_FIELDS,
@@ -27,8 +27,8 @@ from breadth.runs.jsonl import read_head
 
 verl = pytest.importorskip("verl", reason="verl is not installed")
 
-ADDED = {"actor_rollout_ref.rollout.repetition_penalty"}
-"""Settings of verl's dataclasses that its YAML does not list."""
+ADDED = {"actor_rollout_ref.rollout.repetition_penalty", "data.apply_chat_template_kwargs.enable_thinking"}
+"""Settings of verl's dataclasses, and of open tables, that its YAML does not list."""
 
 
 @pytest.fixture(scope="module")

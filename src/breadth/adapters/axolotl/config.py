@@ -88,7 +88,6 @@ class AxolotlSettings:
             unread={
                 field if field in TRL_FIELDS else spell(field): text
                 for field, text in respelled(unread_settings(own, TRL_FIELDS, SWITCHES), own, spell).items()
-                if field != "model"
             },
             user_settings=respelled(found.user_settings, own, spell),
         )

@@ -118,7 +118,9 @@ class NemoRlSettings:
             model=read.text(NEMO_RL_FIELDS["model"]),
             conflicts=tuple(duplicate_conflicts(own, "OmegaConf")),
             unread={
-                name: text for name, text in unread_settings(own, NEMO_RL_FIELDS).items() if name not in ("model", "engine")
+                name: text
+                for name, text in unread_settings(own, NEMO_RL_FIELDS).items()
+                if name not in ("model", "engine")
             },
             user_settings={
                 field: render_setting(name, own[name]) for field, name in NEMO_RL_FIELDS.items() if name in own

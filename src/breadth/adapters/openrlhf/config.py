@@ -152,10 +152,7 @@ class OpenRlhfSettings:
             logs_rollouts=False,
             model=read.text("actor.model_name_or_path"),
             unused=tuple(unused_settings(read)),
-            unread={
-                field: render_flag(names[name], own[name])
-                for field, name in unread_flags(own).items()
-            },
+            unread={field: render_flag(names[name], own[name]) for field, name in unread_flags(own).items()},
             user_settings={
                 field: render_flag(names[name], own[name]) for field, name in OPENRLHF_FIELDS.items() if name in own
             },
@@ -219,7 +216,8 @@ def unused_settings(read: Settings) -> Iterator[UnusedSetting]:
     if read.own.get("eval.dataset") not in (None, "") and every is not None and every < 0:
         yield UnusedSetting(
             render_flag("eval.dataset", read.own["eval.dataset"]),
-            "nothing is evaluated while training: eval.steps is off" + ("" if "eval.steps" in read.own else " unless it is set"),
+            "nothing is evaluated while training: eval.steps is off"
+            + ("" if "eval.steps" in read.own else " unless it is set"),
             intended="eval.steps" not in read.own,
         )
     if "algo.dynamic_filtering_range" in read.own and read.switch("algo.dynamic_filtering_enable") is False:

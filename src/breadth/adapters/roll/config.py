@@ -186,9 +186,10 @@ def roll_updates(read: Settings) -> float | None:
     names = (PROMPTS, GROUP, ROLL_FIELDS["micro_batch"], ROLL_FIELDS["accumulation"], "ppo_epochs")
     prompts, group, rows, steps, epochs = (read.number(name) for name in names)
     workers = data_parallel_workers(read)
-    if not prompts or not group or not rows or not steps or not epochs or not workers:
+    lags = read.number("async_generation_ratio") != 0
+    if lags or not prompts or not group or not rows or not steps or not epochs or not workers:
         return None
-    return count_updates(prompts * group, rows * steps * workers, epochs) if not read.number("async_generation_ratio") else None
+    return count_updates(prompts * group, rows * steps * workers, epochs)
 
 
 def data_parallel_workers(read: Settings) -> int | None:

@@ -30,6 +30,8 @@ ALGORITHM, SAMPLING = "trainer.algorithm", "generator.sampling_params"
 LOSS = f"{ALGORITHM}.policy_loss_type"
 PROMPTS, MINI_BATCH = "trainer.train_batch_size", "trainer.policy_mini_batch_size"
 GROUP = "generator.n_samples_per_prompt"
+UPDATE_SETTINGS = (PROMPTS, MINI_BATCH, "trainer.update_epochs_per_batch")
+"""Settings that the updates per generation follow from."""
 SKYRL_DEFAULTS: Mapping[str, Any] = {
     GROUP: 5,
     PROMPTS: 1024,
@@ -134,7 +136,10 @@ COVARIANCE_LOSSES: Mapping[str, tuple[Literal["clip-cov", "kl-cov"], str]] = {
     "kl_cov": ("kl-cov", f"{ALGORITHM}.kl_cov.kl_cov_frac"),
 }
 """Losses that select tokens by covariance -> how, and the setting of their share."""
-SWITCHES = (*(f"{ALGORITHM}.use_{name}" for name in ("kl_loss", "kl_in_reward", "entropy_loss")), "trainer.eval_interval")
+SWITCHES = (
+    *(f"{ALGORITHM}.use_{name}" for name in ("kl_loss", "kl_in_reward", "entropy_loss")),
+    "trainer.eval_interval",
+)
 """Settings that decide whether others have an effect, and that no field of `TrainerConfig` holds."""
 ASYNC = "asynchronous"
 """Set by `SkyRlSettings.read` for a script that starts an asynchronous trainer."""
@@ -241,7 +246,7 @@ def skyrl_sampling(read: Settings) -> dict[str, Any]:
 
 def skyrl_updates(read: Settings) -> float | None:
     """Return optimizer steps per generation; None for an asynchronous trainer, whose rollouts lag by more."""
-    prompts, mini, epochs = read.number(PROMPTS), read.number(MINI_BATCH), read.number("trainer.update_epochs_per_batch")
+    prompts, mini, epochs = (read.number(name) for name in UPDATE_SETTINGS)
     lags = ASYNC in read.own or read.switch("trainer.fully_async.enabled") is not False
     return None if lags or not prompts or not mini or not epochs else count_updates(prompts, mini, epochs)
 
@@ -325,7 +330,7 @@ def skyrl_conflicts(read: Settings) -> Iterator[Conflict]:
 def skyrl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that are expressions."""
     found = unread_settings(own, SKYRL_FIELDS, SWITCHES)
-    steps = [name for name in (PROMPTS, MINI_BATCH, "trainer.update_epochs_per_batch") if is_expression(own.get(name))]
+    steps = [name for name in UPDATE_SETTINGS if is_expression(own.get(name))]
     found |= {"updates": Settings(own).describe(*steps)} if steps else {}
     return {name: spelled for name, spelled in found.items() if name not in ("model", "engine", "logs_rollouts")}
 
@@ -333,7 +338,7 @@ def skyrl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
 def skyrl_spelled_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return field of `TrainerConfig` -> the user's own spelling of it."""
     found = {field: render_setting(name, own[name]) for field, name in SKYRL_FIELDS.items() if name in own}
-    steps = Settings(own).describe(PROMPTS, MINI_BATCH, "trainer.update_epochs_per_batch")
+    steps = Settings(own).describe(*UPDATE_SETTINGS)
     return found | ({"updates": steps} if steps else {})
 
 

@@ -197,7 +197,9 @@ def slime_unused_flags(read: Settings) -> Iterator[UnusedSetting]:
         flag = render_slime_flag("eval_prompt_data", read.own["eval_prompt_data"])
         yield UnusedSetting(flag, "they are not evaluated on while training without --eval-interval", intended=True)
     if "tis_clip" in read.own and read.switch("use_tis") is False:
-        yield UnusedSetting(render_slime_flag("tis_clip", read.own["tis_clip"]), "--use-tis is not given", intended=True)
+        yield UnusedSetting(
+            render_slime_flag("tis_clip", read.own["tis_clip"]), "--use-tis is not given", intended=True
+        )
 
 
 def slime_conflicts(read: Settings) -> Iterator[Conflict]:
@@ -215,7 +217,9 @@ def slime_conflicts(read: Settings) -> Iterator[Conflict]:
     if "advantage_estimator" in read.own and read.text("advantage_estimator") == "cispo":
         low = read.number("eps_clip")
         if low is not None and low < 1:
-            why = f"CISPO caps the weight from above only; this also holds it above {1 - low:g}; slime's authors set 1.0"
+            why = (
+                f"CISPO caps the weight from above only; this also holds it above {1 - low:g}; slime's authors set 1.0"
+            )
             yield Conflict(spell("advantage_estimator", "eps_clip"), why, consequence="slight")
     prompts, group, batch = (read.whole(name) for name in UPDATE_FLAGS[:3])
     if not prompts or not group or not batch or read.own.get("num_steps_per_rollout") is not None:

@@ -31,7 +31,6 @@ SAME_VALUE_FIELDS = frozenset(TRL_FIELDS) - {
     "length_penalty",
     "engine",
     "max_prompt_length",
-    "model",
 }
 """Fields with the same value in GRPOConfig."""
 

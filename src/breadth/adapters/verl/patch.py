@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from breadth.adapters.verl.config import ACTOR, COVARIANCE_LOSSES, LOSS, ROLLOUT, VERL_FIELDS, VERL_GROUP_ESTIMATORS
+from breadth.adapters.verl.names import ACTOR, COVARIANCE_LOSSES, LOSS, ROLLOUT, VERL_FIELDS, VERL_GROUP_ESTIMATORS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 

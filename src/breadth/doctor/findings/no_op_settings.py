@@ -9,14 +9,13 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.lint import (
     Issue,
-    cannot_read,
     find_no_op_settings,
     issue_facts,
     issue_headline,
     issue_prescriptions,
     issue_severity,
-    unread_facts,
 )
+from breadth.doctor.unread import cannot_read, unread_facts
 from breadth.report.sections import Fact
 
 _NAME = "no-op-settings"
@@ -26,11 +25,12 @@ _NAME = "no-op-settings"
 class NoOpSettings:
     """Settings that have no effect as this run is configured.
 
-    Checked: clip-higher, a dual clip, KL-Cov, GPPO or another loss of the ratio where every update is strictly on-
-    policy; covariance with one response per micro-batch, or with a share of less than one token; an entropy target that
-    the run's entropy has never crossed; a coefficient whose switch is off, a setting that the chosen loss or reward
-    manager does not read; held-out problems that are never evaluated on; dynamic sampling on a shaped reward; a share of tokens that is all of them; a cap on thinking
-    under speculative decoding; more top log-probs than the server sends.
+    Checked: clip-higher, a dual clip, KL-Cov, GPPO or another loss of the ratio where every update is strictly
+    on-policy; covariance with one response per micro-batch, or with a share of less than one token; an entropy target
+    that the run's entropy has never crossed; a coefficient whose switch is off, a setting that the chosen loss or
+    reward manager does not read; held-out problems that are never evaluated on; dynamic sampling on a shaped
+    reward; a share of tokens that is all of them; a cap on thinking under speculative decoding; more top log-probs
+    than the server sends.
 
     A warning where the user plainly relies on the setting, a note where it looks like a left-over: a coefficient whose
     own switch is off. It misleads where a fork of the trainer reads settings that the original ignores; only the

@@ -10,14 +10,13 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.lint import (
     Issue,
-    cannot_read,
     issue_facts,
     issue_headline,
     issue_prescriptions,
     issue_severity,
-    unread_facts,
 )
 from breadth.doctor.trainer_config import TrainerConfig
+from breadth.doctor.unread import cannot_read, unread_facts
 
 
 @dataclass(frozen=True)
