@@ -383,3 +383,99 @@ def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("- num_generations: 4\n- loss_type: x\n")
     with pytest.raises(BrokenFileError, match="no table"):
         SETTINGS.read(tmp_path / "a.yaml")
+
+
+NESTED = """
+sft: {learning_rate: 2.0e-5, temperature: 0.0}
+model: {model_name: Qwen/Qwen2.5-7B}
+training: {learning_rate: 1.0e-6}
+grpo:
+  num_generations: 4
+  max_completion_length: 512
+  epsilon_high: 0.28
+eval: {temperature: 0.0, top_p: 0.5, max_completion_length: 64}
+"""
+
+
+@pytest.mark.parametrize("name", ["grpo", "training_args", "rl_config"])
+def test_settings_in_a_section_of_a_larger_file(tmp_path: Path, name: str) -> None:
+    found = read(tmp_path, NESTED.replace("grpo:", f"{name}:"), "config.yaml")
+    assert (found.group, found.max_completion_length, found.clip_high) == (4, 512, 0.28)
+    assert (found.learning_rate, found.temperature, found.top_p) == (1e-6, 1.0, 1.0)  # not those of sft and eval
+    assert found.model == "Qwen/Qwen2.5-7B"
+    assert "temperature" not in found.user_settings
+
+
+def test_the_section_with_grpo_s_settings_wins(tmp_path: Path) -> None:
+    text = "temperature: 0.5\ngrpo:\n  num_generations: 4\n  loss_type: dapo\n  temperature: 0.9\n"
+    assert read(tmp_path, text, "a.yaml").temperature == 0.9
+
+
+def test_a_key_that_stands_twice_in_a_section(tmp_path: Path) -> None:
+    found = read(tmp_path, NESTED + "grpo:\n  num_generations: 8\n  loss_type: grpo\n", "config.yaml")
+    assert (found.group, found.clip_high) == (8, 0.2)
+    (conflict,) = found.conflicts
+    assert conflict.settings == "grpo (lines 5 and 10)"
+    assert "max_completion_length, epsilon_high under the first is lost" in conflict.why
+
+
+@pytest.mark.parametrize(
+    ("settings", "weight"),
+    [
+        ({"num_generations": 6, "per_device_train_batch_size": 4}, "refused"),  # 4, 8, 16 or 32: never sixes
+        ({"num_generations": 6, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 3}, None),
+        ({"num_generations": 6, "per_device_train_batch_size": 4, "num_processes": 3}, None),
+        ({"num_generations": 8, "per_device_train_batch_size": 4, "nproc_per_node": 1}, "refused"),
+        ({"num_generations": 8, "per_device_train_batch_size": 4}, None),  # two processes, or four
+        ({"num_generations": 6, "per_device_train_batch_size": {"expr": "args.rows"}}, None),
+        ({"num_generations": 6, "steps_per_generation": 2, "gradient_accumulation_steps": 3}, "refused"),
+    ],
+    ids=str,
+)
+def test_groups_that_no_usual_number_of_processes_makes_whole(settings: dict[str, Any], weight: str | None) -> None:
+    conflicts = SETTINGS.translate(settings).conflicts
+    assert [conflict.consequence for conflict in conflicts] == ([] if weight is None else [weight])
+    assert all(conflict.since == "TRL 0.15" for conflict in conflicts)
+
+
+def test_such_groups_are_refused_by_trl_itself(tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl")
+    with pytest.raises(ValueError, match="must be divisible by num_generations"):
+        trl.GRPOConfig(str(tmp_path), num_generations=6, per_device_train_batch_size=4, report_to=[], use_cpu=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "conflicts"),
+    [
+        ({"top_k": -1}, 1),  # transformers samples
+        ({"top_k": -1, "use_vllm": True}, 0),
+        ({"top_k": -1, "use_vllm": {"expr": "args.vllm"}}, 0),
+        ({"top_k": 0}, 0),
+        ({"top_k": None, "use_vllm": True}, 0),
+    ],
+    ids=str,
+)
+def test_all_tokens_as_each_sampler_spells_it(settings: dict[str, Any], conflicts: int) -> None:
+    found = SETTINGS.translate({"num_generations": 8, **settings})
+    assert found.top_k == 0
+    assert len(found.conflicts) == conflicts
+
+
+def test_transformers_takes_no_minus_one() -> None:
+    process = pytest.importorskip("transformers.generation.logits_process")
+    with pytest.raises(ValueError, match="strictly positive"):
+        process.TopKLogitsWarper(-1)
+
+
+def test_the_model_and_the_rewards_of_the_trainer(tmp_path: Path) -> None:
+    text = """
+MODEL = "Qwen/Qwen3-4B"
+config = GRPOConfig(num_generations=8, max_completion_length=1024, learning_rate=args.lr, top_p=TOP, **more)
+trainer = GRPOTrainer(model=MODEL, args=config, reward_funcs=[accuracy, soft_overlong_punishment], callbacks=[x])
+"""
+    found = read(tmp_path, text, "train.py")
+    assert found.model == "Qwen/Qwen3-4B"
+    assert found.length_penalty is True
+    assert found.unread == {"learning_rate": "learning_rate=args.lr", "top_p": "top_p=TOP", "**": "**more"}
+    known = read(tmp_path, text.replace(", **more", "").replace("TOP", "1.0"), "train.py")
+    assert known.unread == {"learning_rate": "learning_rate=args.lr"}

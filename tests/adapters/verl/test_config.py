@@ -22,6 +22,7 @@ from breadth.adapters.verl.names import (
     VERL_GROUP_ESTIMATORS,
 )
 from breadth.base.errors import BrokenFileError
+from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import read_head
 
@@ -457,3 +458,93 @@ def test_what_is_no_configuration_is_a_clear_error(tmp_path: Path, text: str) ->
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(BrokenFileError):
         SETTINGS.read(tmp_path / "a.yaml")
+
+
+FORK = """
+loss_mode="kl_cov"
+python -m recipe.dapo.main_dapo \\
+    data.train_batch_size=256 \\
+    actor_rollout_ref.rollout.n=8 \\
+    actor_rollout_ref.actor.loss_mode=${loss_mode} \\
+    actor_rollout_ref.actor.k_percent=0.2 \\
+    actor_rollout_ref.actor.ppo_kl_coef=1 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 \\
+    actor_rollout_ref.rollout.top_k=-1
+"""
+
+
+def test_the_keys_of_the_published_kl_cov_scripts(tmp_path: Path) -> None:
+    found = read(tmp_path, FORK, "run.sh")
+    assert (found.loss, found.covariance, found.covariance_share, found.top_k) == ("kl_cov", "kl-cov", 0.002, 0)
+    assert found.user_settings["loss"] == f"{ACTOR}.loss_mode=kl_cov"
+    assert found.unused == ()  # ppo_kl_coef is read
+    plain = read(tmp_path, FORK.replace('loss_mode="kl_cov"', 'loss_mode="vanilla"'), "run.sh")
+    assert [unused.setting for unused in plain.unused] == [f"{ACTOR}.k_percent=0.2", f"{ACTOR}.ppo_kl_coef=1"]
+    unknown = read(tmp_path, FORK.replace('loss_mode="kl_cov"', ""), "run.sh")
+    assert unknown.unread["loss"] == f"{ACTOR}.loss_mode=${{loss_mode}}"
+
+
+def test_their_patches_are_in_the_same_keys(tmp_path: Path) -> None:
+    config = read(tmp_path, FORK.replace('"kl_cov"', '"vanilla"'), "run.sh")
+    assert SETTINGS.patch([Change("chain", "kl_cov"), Change("clip_high", 0.28)], config) == (
+        f"{ACTOR}.loss_mode=kl_cov",
+        f"{ACTOR}.k_percent=0.2",
+        f"{ACTOR}.ppo_kl_coef=1.0",
+        f"{ACTOR}.clip_ratio_high=0.28",
+    )
+    assert SETTINGS.patch([Change("chain", "thermostat")], config)[0].startswith("# this needs verl 0.9")
+
+
+def test_settings_in_a_section_of_a_larger_file(tmp_path: Path) -> None:
+    text = """
+experiment: {name: x}
+rl:
+  verl:
+    data: {train_batch_size: 64}
+    actor_rollout_ref:
+      actor: {ppo_mini_batch_size: 16}
+      rollout: {n: 4}
+"""
+    found = read(tmp_path, text, "config.yaml")
+    assert (found.group, found.prompts, found.updates) == (4, 64, 4.0)
+    (tmp_path / "other.yaml").write_text("# as actor_rollout_ref.actor in verl\nnum_prompts_per_step: 8\n")
+    assert not SETTINGS.recognises(tmp_path / "other.yaml", read_head(tmp_path / "other.yaml"))
+
+
+def test_a_key_that_stands_twice_is_refused_by_omegaconf(tmp_path: Path) -> None:
+    omegaconf = pytest.importorskip("omegaconf")
+    text = "actor_rollout_ref:\n  rollout: {n: 4}\n  rollout: {n: 8}\n"
+    (conflict,) = read(tmp_path, text, "config.yaml").conflicts
+    assert (conflict.settings, conflict.consequence) == ("actor_rollout_ref.rollout (lines 2 and 3)", "refused")
+    with pytest.raises(Exception, match="duplicate key"):
+        omegaconf.OmegaConf.load(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "weight"),
+    [
+        ({"trainer.total_epochs": 15}, "wrong"),
+        ({"trainer.total_epochs": 15, "trainer.save_freq": -1}, "slight"),
+        ({"trainer.total_epochs": 15, "trainer.save_freq": 20}, None),
+        ({"trainer.total_epochs": 15, "trainer.save_freq": "$FREQ"}, None),
+        ({}, None),  # a part of a configuration
+    ],
+    ids=str,
+)
+def test_a_run_that_saves_nothing(settings: dict[str, Any], weight: str | None) -> None:
+    conflicts = SETTINGS.translate({f"{ACTOR}.strategy": "fsdp", **settings}).conflicts
+    assert [conflict.consequence for conflict in conflicts] == ([] if weight is None else [weight])
+
+
+@pytest.mark.parametrize("sign", [{"config_name": "ppo_megatron_trainer"}, {f"{ACTOR}.strategy": "megatron"}])
+def test_with_megatron_workers_count_not_devices(sign: dict[str, str]) -> None:
+    sizes = {
+        "data.train_batch_size": 3,
+        "actor_rollout_ref.rollout.n": 8,
+        f"{ACTOR}.ppo_mini_batch_size": 3,
+        "trainer.n_gpus_per_node": 8,
+        "trainer.nnodes": 6,
+    }
+    (conflict,) = SETTINGS.translate(sizes).conflicts
+    assert (conflict.consequence, conflict.since) == ("refused", "verl 0.2")
+    assert SETTINGS.translate({**sizes, **sign}).conflicts == ()

@@ -141,6 +141,8 @@ SWITCHES = (
     "trainer.eval_interval",
 )
 """Settings that decide whether others have an effect, and that no field of `TrainerConfig` holds."""
+MAX_MINI_BATCH = 100_000
+"""Largest mini-batch considered, in prompts."""
 ASYNC = "asynchronous"
 """Set by `SkyRlSettings.read` for a script that starts an asynchronous trainer."""
 OVERRIDE = re.compile(rb"\btrainer\.(algorithm\.\w|policy_mini_batch_size|policy\.optimizer_config)")
@@ -368,7 +370,7 @@ def render_overrides(change: Change, config: TrainerConfig) -> tuple[str, ...]:
 def update_overrides(wanted: int, config: TrainerConfig) -> tuple[str, ...]:
     """Split a generation into about as many equal mini-batches."""
     prompts = config.prompts or 0
-    sizes = [size for size in range(1, prompts // max(wanted, 1) + 1) if prompts % size == 0]
+    sizes = [size for size in range(1, min(prompts // max(wanted, 1), MAX_MINI_BATCH) + 1) if prompts % size == 0]
     return (f"{MINI_BATCH}={sizes[-1]}",) if sizes else (f"trainer.update_epochs_per_batch={wanted}",)
 
 

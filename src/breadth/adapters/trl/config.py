@@ -260,14 +260,11 @@ def grpo_section(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def without_other_stages(table: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a table without the sections of other stages, unless GRPO's settings are in them."""
+    """Return a table without the sections of other stages."""
     return {
         name: value
         for name, value in table.items()
-        if not isinstance(value, Mapping)
-        or value is section
-        or not OTHER_STAGES.search(str(name))
-        or bool(TRL_MARKERS & value.keys())
+        if not isinstance(value, Mapping) or value is section or not OTHER_STAGES.search(str(name))
     }
 
 
