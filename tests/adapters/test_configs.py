@@ -17,19 +17,19 @@ from breadth.adapters.configs import (
     MAX_YAML_NODES,
     Computed,
     Settings,
+    check_evaluation,
     count_updates,
     duplicate_conflicts,
+    find_unread_settings,
     flatten_table,
     is_expression,
     load_yaml,
-    never_evaluated,
     read_table,
     read_text,
     render_setting,
     render_yaml,
     resolve_references,
     shallowest_leaves,
-    unread_settings,
 )
 from breadth.base.errors import BrokenFileError
 
@@ -297,7 +297,7 @@ def test_only_one_level_counts(tmp_path: Path, text: str, pairs: list[list[str]]
 @pytest.mark.parametrize("value", ["${a.b}", "$LR", "$(nproc)", "{{ lr }}", Computed("args.lr"), "os.environ['LR']"])
 def test_an_expression_is_no_value(value: Any) -> None:
     assert is_expression(value)
-    assert unread_settings({"lr": value, "n": 8}, {"learning_rate": "lr", "group": "n"}, ["lr"]).keys() == {
+    assert find_unread_settings({"lr": value, "n": 8}, {"learning_rate": "lr", "group": "n"}, ["lr"]).keys() == {
         "learning_rate"
     }
 
@@ -321,7 +321,7 @@ def test_a_plain_value_is_no_expression(value: Any) -> None:
     ids=str,
 )
 def test_held_out_problems_without_an_evaluation(own: dict[str, Any], intended: bool | None) -> None:
-    found = list(never_evaluated(Settings(own, {"freq": -1}), "val", "freq"))
+    found = list(check_evaluation(Settings(own, {"freq": -1}), "val", "freq"))
     assert [unused.intended for unused in found] == ([] if intended is None else [intended])
 
 

@@ -9,14 +9,14 @@ import pytest
 from breadth.adapters.trl.config import SETTINGS as TRL
 from breadth.adapters.verl.config import SETTINGS as VERL
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Check, Finding
 from breadth.doctor.findings import contradictory_settings, no_op_settings, wrong_units
 from breadth.doctor.lint import find_contradictions, find_no_op_settings
 from breadth.doctor.trainer_config import SETTING_NAMES, ConfigDialect, TrainerConfig, merge_configs
-from breadth.doctor.unread import WORST_VALUES, undecided_settings, unread_facts
+from breadth.doctor.unread import WORST_VALUES, describe_unread, find_undecided
 
 EXPRESSION = {"expr": "args.x"}
-CHECKS = {
+CHECKS: dict[str, Check] = {
     "no-op": no_op_settings.FINDING,
     "contradictory": contradictory_settings.FINDING,
     "units": wrong_units.FINDING,
@@ -78,20 +78,20 @@ def test_a_finding_names_what_it_could_not_check() -> None:
     found = no_op_settings.FINDING.check(evidence)
     assert isinstance(found, Finding)
     assert ("not checked", "loss_type=args.x") in [(fact.name, fact.value) for fact in found.evidence]
-    assert unread_facts(evidence, find_contradictions) == ()
+    assert describe_unread(evidence, find_contradictions) == ()
 
 
 def test_two_values_that_matter_only_together() -> None:
     config = TrainerConfig(unread={"mask_truncated": "mask=args.m", "length_penalty": "reward_funcs=args.r"})
-    assert undecided_settings(Evidence("config", config=config), find_contradictions) == config.unread
+    assert find_undecided(Evidence("config", config=config), find_contradictions) == config.unread
     alone = TrainerConfig(unread={"mask_truncated": "mask=args.m"})
-    assert undecided_settings(Evidence("config", config=alone), find_contradictions) == {}
+    assert find_undecided(Evidence("config", config=alone), find_contradictions) == {}
 
 
 def test_a_switch_that_only_the_trainer_knows_counts_for_settings_without_effect() -> None:
     evidence = Evidence("config", config=TrainerConfig(unread={"use_kl_loss": "use_kl_loss=$KL"}))
-    assert undecided_settings(evidence, find_no_op_settings) == {"use_kl_loss": "use_kl_loss=$KL"}
-    assert undecided_settings(evidence, find_contradictions) == {}
+    assert find_undecided(evidence, find_no_op_settings) == {"use_kl_loss": "use_kl_loss=$KL"}
+    assert find_undecided(evidence, find_contradictions) == {}
 
 
 def test_what_a_run_recorded_makes_an_expression_known() -> None:

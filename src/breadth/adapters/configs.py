@@ -26,7 +26,7 @@ MAX_TABLE_DEPTH = 50
 MAX_YAML_NODES = 50_000
 """Values a YAML table may expand to: each use of an anchor repeats what it holds."""
 DUPLICATE_KEYS = "(duplicate keys)"
-"""Where `read_table` leaves the keys that stand twice at one level: a list of pairs, the key with its lines, and what
+"""Where `read_table` leaves the keys that appear twice at one level: a list of pairs, the key with its lines, and what
 is lost."""
 MAX_NAMED_KEYS = 6
 """Lost keys that are named."""
@@ -60,7 +60,7 @@ def read_text(path: Path, largest: int = MAX_CONFIG_BYTES) -> str:
 
 
 def read_table(path: Path, *, exponents: bool = False) -> Any:
-    """Return what a YAML or JSON file holds: plain values only; keys that stand twice are under `DUPLICATE_KEYS`.
+    """Return what a YAML or JSON file holds: plain values only; keys that appear twice are under `DUPLICATE_KEYS`.
 
     ``exponents`` reads ``1e-6`` as a number, as Hydra does; PyYAML, which most scripts use, reads it as text.
     """
@@ -134,7 +134,7 @@ def count_nodes(node: yaml.Node, counts: dict[int, int]) -> int:
 
 
 def duplicate_keys(node: yaml.Node, prefix: str = "") -> Iterator[list[str]]:
-    """Yield each key that stands twice at one level, with both lines, and what only stands under the first."""
+    """Yield each key that appears twice at one level, with both lines, and what is lost with the first."""
     import yaml
 
     if isinstance(node, yaml.SequenceNode):
@@ -177,13 +177,13 @@ def node_leaves(node: yaml.Node, prefix: str = "") -> dict[str, str]:
 
 
 def duplicate_conflicts(config: Mapping[str, Any], reader: str = "PyYAML") -> Iterator[Conflict]:
-    """Yield the keys of a file that stand twice at one level; OmegaConf refuses them, PyYAML keeps the last."""
+    """Yield the keys of a file that appear twice at one level; OmegaConf refuses them, PyYAML keeps the last."""
     pairs = config.get(DUPLICATE_KEYS)
     for where, lost in pairs if isinstance(pairs, list) else ():
         if reader == "OmegaConf":
-            yield Conflict(where, "the key stands twice at one level", consequence="refused", since="OmegaConf 2.0")
+            yield Conflict(where, "the key appears twice at one level", consequence="refused", since="OmegaConf 2.0")
         else:
-            why = f"the key stands twice at one level, and {reader} keeps only the second"
+            why = f"the key appears twice at one level, and {reader} keeps only the second"
             yield Conflict(where, why + (f": {lost} is lost" if lost else ""), "wrong" if lost else "slight")
 
 
@@ -192,7 +192,7 @@ def is_expression(value: Any) -> bool:
     return isinstance(value, Computed) or (isinstance(value, str) and EXPRESSION.search(value) is not None)
 
 
-def unread_settings(
+def find_unread_settings(
     own: Mapping[str, Any], fields: Mapping[str, str], others: Sequence[str] | Mapping[str, Any] = ()
 ) -> dict[str, str]:
     """Return the settings whose values are expressions: our name, or the trainer's for ``others`` -> as spelled."""
@@ -201,7 +201,7 @@ def unread_settings(
     return {field: render_setting(name, own[name]) for field, name in found.items()}
 
 
-def never_evaluated(read: Settings, problems: str, interval: str) -> Iterator[UnusedSetting]:
+def check_evaluation(read: Settings, problems: str, interval: str) -> Iterator[UnusedSetting]:
     """Yield held-out problems that are named but never evaluated on, since the interval is off."""
     given, every = read.own.get(problems), read.number(interval)
     off = every is not None and every <= 0

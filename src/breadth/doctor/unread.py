@@ -53,7 +53,7 @@ ISSUES_OF = Callable[[Evidence], Iterable[Issue]]
 """All rules of one finding."""
 
 
-def undecided_settings(evidence: Evidence, issues_of: ISSUES_OF) -> dict[str, str]:
+def find_undecided(evidence: Evidence, issues_of: ISSUES_OF) -> dict[str, str]:
     """Return the settings that could not be read and on whose values a rule of this finding depends.
 
     A setting that only the trainer knows may switch others off, so it counts for settings without effect; ``**table``
@@ -78,16 +78,16 @@ def undecided_settings(evidence: Evidence, issues_of: ISSUES_OF) -> dict[str, st
     return found
 
 
-def unread_facts(evidence: Evidence, issues_of: ISSUES_OF) -> tuple[Fact, ...]:
+def describe_unread(evidence: Evidence, issues_of: ISSUES_OF) -> tuple[Fact, ...]:
     """Return one fact that names the settings whose values could not be read; none where no rule needs them."""
-    unread = undecided_settings(evidence, issues_of)
+    unread = find_undecided(evidence, issues_of)
     spelled = "; ".join(dict.fromkeys(unread.values()))
     return (Fact("not checked", spelled, "", "values that are computed when the trainer starts"),) if unread else ()
 
 
 def cannot_read(name: str, evidence: Evidence, issues_of: ISSUES_OF) -> CannotTell | None:
     """Say which values could not be read, and how to give them; None where no rule of this finding needs them."""
-    unread = list(dict.fromkeys(undecided_settings(evidence, issues_of).values()))
+    unread = list(dict.fromkeys(find_undecided(evidence, issues_of).values()))
     if not unread:
         return None
     more = f" and {len(unread) - MAX_NAMED_SETTINGS} more" if len(unread) > MAX_NAMED_SETTINGS else ""

@@ -14,7 +14,7 @@ from breadth.runs.jsonl import read_head
 SCRIPT = """
 NUM_GPUS=${NUM_GPUS:-8}
 ROLLOUT_ARGS=(
-   --prompt-data /root/dapo.jsonl
+   --prompt-data dapo.jsonl
    --num-rollout 3000
    --rollout-batch-size 32
    --n-samples-per-prompt 8
@@ -30,7 +30,7 @@ GRPO_ARGS=(
    --eps-clip-high 0.28
 )
 CKPT_ARGS=(
-   --hf-checkpoint /root/Qwen2.5-7B
+   --hf-checkpoint Qwen2.5-7B
 )
 ray job submit -- python3 train.py --colocate ${ROLLOUT_ARGS[@]} ${GRPO_ARGS[@]}
 """
@@ -48,7 +48,7 @@ def test_flags_in_arrays(tmp_path: Path) -> None:
     assert (found.group, found.prompts, found.updates, found.learning_rate) == (8, 32, 1.0, 1e-6)
     assert (found.clip_low, found.clip_high, found.kl, found.estimator) == (0.2, 0.28, 0.0, "grpo")
     assert (found.temperature, found.top_k, found.max_completion_length) == (0.8, 0, 8192)
-    assert (found.model, found.dynamic_sampling, found.logs_rollouts) == ("/root/Qwen2.5-7B", False, False)
+    assert (found.model, found.dynamic_sampling, found.logs_rollouts) == ("Qwen2.5-7B", False, False)
     assert found.user_settings["clip_high"] == "--eps-clip-high 0.28"
     assert (found.unused, found.conflicts, found.unread) == ((), (), {})
 
@@ -85,10 +85,10 @@ def test_flags_that_exclude_each_other(tmp_path: Path, added: str, consequence: 
 
 
 def test_flags_without_effect(tmp_path: Path) -> None:
-    added = "--kl-loss-coef 0.01\n--eval-prompt-data aime /root/aime.jsonl\n--tis-clip 3\n"
+    added = "--kl-loss-coef 0.01\n--eval-prompt-data aime aime.jsonl\n--tis-clip 3\n"
     assert [unused.setting for unused in read(tmp_path, f"{SCRIPT}\n{added}").unused] == [
         "--kl-loss-coef 0.01",
-        "--eval-prompt-data aime /root/aime.jsonl",
+        "--eval-prompt-data aime aime.jsonl",
         "--tis-clip 3",
     ]
     assert read(tmp_path, f"{SCRIPT}\n--eval-prompt-data aime x.jsonl --eval-interval 20\n").unused == ()

@@ -10,10 +10,10 @@ from typing import Any
 from breadth.adapters.configs import (
     DUPLICATE_KEYS,
     Settings,
+    find_unread_settings,
     read_table,
     render_setting,
     render_yaml,
-    unread_settings,
 )
 from breadth.adapters.trl.config import AXOLOTL_GRPO, SWITCHES, TRL_FIELDS
 from breadth.adapters.trl.config import SETTINGS as TRL_SETTINGS
@@ -84,12 +84,12 @@ class AxolotlSettings:
 
         return replace(
             found,
-            unused=(*found.unused, *dropped_settings(inner)),
+            unused=(*found.unused, *find_dropped_settings(inner)),
             unread={
                 field if field in TRL_FIELDS else spell(field): text
-                for field, text in respelled(unread_settings(own, TRL_FIELDS, SWITCHES), own, spell).items()
+                for field, text in respell_settings(find_unread_settings(own, TRL_FIELDS, SWITCHES), own, spell).items()
             },
-            user_settings=respelled(found.user_settings, own, spell),
+            user_settings=respell_settings(found.user_settings, own, spell),
         )
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class AxolotlSettings:
         return render_yaml(settings)
 
 
-def respelled(texts: Mapping[str, str], own: Mapping[str, Any], spell: Any) -> dict[str, str]:
+def respell_settings(texts: Mapping[str, str], own: Mapping[str, Any], spell: Any) -> dict[str, str]:
     """Return settings with the names they have in axolotl's file."""
     by_text = {render_setting(name, value): render_setting(spell(name), value) for name, value in own.items()}
     return {field: ", ".join(by_text.get(part, part) for part in text.split(", ")) for field, text in texts.items()}
@@ -116,7 +116,7 @@ def place_of(field: str) -> str:
     return tops.get(field, f"{SECTION}.{field}")
 
 
-def dropped_settings(section: Mapping[str, Any]) -> Iterator[UnusedSetting]:
+def find_dropped_settings(section: Mapping[str, Any]) -> Iterator[UnusedSetting]:
     """Yield settings of GRPOConfig that axolotl does not pass on."""
     for name in sorted(NOT_PASSED_ON & section.keys()):
         if section[name] is not None:

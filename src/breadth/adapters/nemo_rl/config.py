@@ -11,11 +11,11 @@ from breadth.adapters.configs import (
     Settings,
     count_updates,
     duplicate_conflicts,
+    find_unread_settings,
     flatten_table,
     read_table,
     render_setting,
     resolve_references,
-    unread_settings,
 )
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
@@ -119,7 +119,7 @@ class NemoRlSettings:
             conflicts=tuple(duplicate_conflicts(own, "OmegaConf")),
             unread={
                 name: text
-                for name, text in unread_settings(own, NEMO_RL_FIELDS).items()
+                for name, text in find_unread_settings(own, NEMO_RL_FIELDS).items()
                 if name not in ("model", "engine")
             },
             user_settings={

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, count_updates, is_expression, render_setting, unread_settings
+from breadth.adapters.configs import Settings, count_updates, find_unread_settings, is_expression, render_setting
 from breadth.adapters.scripts import script_arguments
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig, UnusedSetting
@@ -174,7 +174,7 @@ class OpenRlhfSettings:
 def unread_flags(own: Mapping[str, Any]) -> dict[str, str]:
     """Return our name, or OpenRLHF's, of the flags whose values are expressions -> the flag."""
     fields = {field: name for field, name in OPENRLHF_FIELDS.items() if field != "model"}
-    found = {field: fields.get(field, field) for field in unread_settings(own, fields, ["eval.steps"])}
+    found = {field: fields.get(field, field) for field in find_unread_settings(own, fields, ["eval.steps"])}
     steps = [name for name in UPDATE_FLAGS if is_expression(own.get(name))]
     return found | ({"updates": steps[0]} if steps else {})
 

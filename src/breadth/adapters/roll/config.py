@@ -12,13 +12,13 @@ from breadth.adapters.configs import (
     Settings,
     count_updates,
     duplicate_conflicts,
+    find_unread_settings,
     flatten_table,
     is_expression,
     read_table,
     render_setting,
     render_yaml,
     resolve_references,
-    unread_settings,
 )
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
@@ -171,7 +171,7 @@ class RollSettings:
         """Render changes as lines of YAML to merge into the file."""
         settings: dict[str, Any] = {}
         for change in changes:
-            settings |= changed_settings(change, config)
+            settings |= render_change(change, config)
         return render_yaml(settings)
 
 
@@ -260,7 +260,7 @@ def roll_conflicts(read: Settings) -> Iterator[Conflict]:
 
 def roll_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that are expressions."""
-    found = unread_settings(own, ROLL_FIELDS, SWITCHES)
+    found = find_unread_settings(own, ROLL_FIELDS, SWITCHES)
     steps = [name for name in (PROMPTS, GROUP, "ppo_epochs") if is_expression(own.get(name))]
     found |= {"updates": Settings(own).describe(*steps)} if steps else {}
     return {name: spelled for name, spelled in found.items() if name not in ("model", "engine", "logs_rollouts")}
@@ -277,7 +277,7 @@ def roll_spelled_settings(own: Mapping[str, Any]) -> dict[str, str]:
     return found | ({"updates": steps} if steps else {})
 
 
-def changed_settings(change: Change, config: TrainerConfig) -> dict[str, Any]:
+def render_change(change: Change, config: TrainerConfig) -> dict[str, Any]:
     """Return ROLL's settings for one change."""
     value = change.value
     special: Mapping[str, Callable[[], dict[str, Any]]] = {

@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 from breadth.adapters.configs import (
     Settings,
+    check_evaluation,
     count_updates,
     duplicate_conflicts,
+    find_unread_settings,
     flatten_table,
     is_expression,
-    never_evaluated,
     read_table,
     read_text,
     render_setting,
     resolve_references,
-    unread_settings,
 )
 from breadth.adapters.scripts import script_arguments
 from breadth.base.errors import BrokenFileError
@@ -285,7 +285,7 @@ def skyrl_corrects(read: Settings) -> bool | None:
 
 def skyrl_unused_settings(read: Settings) -> Iterator[UnusedSetting]:
     """Yield settings of the user that SkyRL does not read."""
-    yield from never_evaluated(read, "data.val_data", "trainer.eval_interval")
+    yield from check_evaluation(read, "data.val_data", "trainer.eval_interval")
     coefficient, bonus = SKYRL_FIELDS["kl"], SKYRL_FIELDS["entropy_bonus"]
     if coefficient in read.own and read.number(coefficient) and skyrl_kl(read) == 0:
         named = f"{ALGORITHM}.use_kl_loss" in read.own
@@ -331,7 +331,7 @@ def skyrl_conflicts(read: Settings) -> Iterator[Conflict]:
 
 def skyrl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that are expressions."""
-    found = unread_settings(own, SKYRL_FIELDS, SWITCHES)
+    found = find_unread_settings(own, SKYRL_FIELDS, SWITCHES)
     steps = [name for name in UPDATE_SETTINGS if is_expression(own.get(name))]
     found |= {"updates": Settings(own).describe(*steps)} if steps else {}
     return {name: spelled for name, spelled in found.items() if name not in ("model", "engine", "logs_rollouts")}

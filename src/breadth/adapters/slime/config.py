@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, count_updates, is_expression, read_text, render_setting, unread_settings
+from breadth.adapters.configs import (
+    Settings,
+    count_updates,
+    find_unread_settings,
+    is_expression,
+    read_text,
+    render_setting,
+)
 from breadth.adapters.scripts import script_arguments
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting
@@ -156,7 +163,7 @@ class SlimeSettings:
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
         """Render changes as flags."""
-        return tuple(dict.fromkeys(line for change in changes for line in changed_flags(change, config)))
+        return tuple(dict.fromkeys(line for change in changes for line in render_flags(change, config)))
 
 
 def render_slime_flag(name: str, value: Any) -> str:
@@ -235,14 +242,14 @@ def slime_conflicts(read: Settings) -> Iterator[Conflict]:
 def slime_unread_flags(own: Mapping[str, Any]) -> dict[str, str]:
     """Return the flags whose values are variables set elsewhere."""
     fields = {field: name for field, name in SLIME_FIELDS.items() if field not in ("model", "logs_rollouts")}
-    found = unread_settings(own, fields, ["use_kl_loss", "eval_interval"])
+    found = find_unread_settings(own, fields, ["use_kl_loss", "eval_interval"])
     spelled = {field: fields.get(field, field) for field in found}
     steps = [name for name in UPDATE_FLAGS if is_expression(own.get(name))]
     spelled |= {"updates": steps[0]} if steps else {}
     return {field: render_slime_flag(name, own[name]) for field, name in spelled.items()}
 
 
-def changed_flags(change: Change, config: TrainerConfig) -> tuple[str, ...]:
+def render_flags(change: Change, config: TrainerConfig) -> tuple[str, ...]:
     """Return the flags for one change."""
     value = f"{change.value:g}" if isinstance(change.value, float) else str(change.value)
     filter_path = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"

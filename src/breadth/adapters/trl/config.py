@@ -11,11 +11,11 @@ from typing import Any
 from breadth.adapters.configs import (
     EXPONENT,
     Settings,
+    find_unread_settings,
     is_expression,
     read_table,
     render_setting,
     shallowest_leaves,
-    unread_settings,
 )
 from breadth.adapters.scripts import MAX_NOTEBOOK_BYTES, UNPACKED, call_keywords, script_arguments
 from breadth.adapters.trl.rules import trl_conflicts, trl_unused_settings
@@ -246,7 +246,7 @@ def grpo_leaves(table: Mapping[str, Any]) -> dict[str, Any]:
     A section of another stage (``eval``, ``sft``, ...) next to it has settings of the same names, so it is left out.
     """
     section = grpo_section(table)
-    found = shallowest_leaves(without_other_stages(table, section))
+    found = shallowest_leaves(drop_other_stages(table, section))
     return found if section is None else found | shallowest_leaves(section)
 
 
@@ -259,7 +259,7 @@ def grpo_section(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return best if best is not None and len(TRL_MARKERS & best.keys()) > here else None
 
 
-def without_other_stages(table: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
+def drop_other_stages(table: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a table without the sections of other stages."""
     return {
         name: value
@@ -270,7 +270,7 @@ def without_other_stages(table: Mapping[str, Any], section: Mapping[str, Any] | 
 
 def trl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that are expressions; ``**table`` from elsewhere may hold any of them."""
-    found = unread_settings(own, TRL_FIELDS, SWITCHES)
+    found = find_unread_settings(own, TRL_FIELDS, SWITCHES)
     steps = [name for name in UPDATE_SETTINGS if is_expression(own.get(name))]
     found |= {"updates": Settings(own).describe(*steps)} if steps else {}
     found |= {UNPACKED: f"**{own[UNPACKED]}"} if UNPACKED in own else {}

@@ -11,12 +11,12 @@ from breadth.adapters.configs import (
     Settings,
     count_updates,
     duplicate_conflicts,
+    find_unread_settings,
     flatten_table,
     is_expression,
     load_yaml,
     read_table,
     render_setting,
-    unread_settings,
 )
 from breadth.adapters.scripts import script_arguments
 from breadth.adapters.verl.names import (
@@ -174,7 +174,7 @@ def spell_as_in(config: TrainerConfig, original: Mapping[str, Any], present: Map
 
 def verl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings that are expressions."""
-    found = unread_settings(own, VERL_FIELDS, SWITCHES)
+    found = find_unread_settings(own, VERL_FIELDS, SWITCHES)
     steps = [name for name in UPDATE_SETTINGS if is_expression(own.get(name))]
     found |= {"updates": Settings(own).describe(*steps)} if steps else {}
     return {name: spelled for name, spelled in found.items() if name not in ("logs_rollouts", "model")}

@@ -236,7 +236,7 @@ VERL_SWITCHES = {
     "kl_reference": (
         "actor_rollout_ref.actor.use_kl_loss=true with actor_rollout_ref.actor.kl_loss_coef=0: measured, not penalized"
     ),
-    "mismatch": "actor_rollout_ref.rollout.calculate_log_probs=true (verl 0.4.1 or later)",
+    "mismatch": "actor_rollout_ref.rollout.calculate_log_probs=true",
     "correct": (
         "return {'score': reward, 'acc': right} from reward.custom_reward_function; "
         "kept in trainer.validation_data_dir (the legacy trainer keeps it in trainer.rollout_data_dir too)"

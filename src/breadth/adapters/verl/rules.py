@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from breadth.adapters.configs import Settings, never_evaluated
+from breadth.adapters.configs import Settings, check_evaluation
 from breadth.adapters.verl.names import (
     ACTOR,
     BASE_CONFIG,
@@ -27,7 +27,7 @@ def verl_unused_settings(read: Settings) -> Iterator[UnusedSetting]:
     yield from _unused_without(read, "algorithm.kl_ctrl.kl_coef", KL_REWARD, KL_LOSS)
     yield from unread_clip_ratio(read)
     yield from _unused_by_loss(read)
-    yield from never_evaluated(read, "data.val_files", "trainer.test_freq")
+    yield from check_evaluation(read, "data.val_files", "trainer.test_freq")
     threshold = "algorithm.rollout_correction.rollout_is_threshold"
     if threshold in read.own and read.is_off("algorithm.rollout_correction.rollout_is"):
         named = "algorithm.rollout_correction.rollout_is" in read.own
@@ -42,7 +42,7 @@ def verl_unused_settings(read: Settings) -> Iterator[UnusedSetting]:
         )
 
 
-def verl_never_saved(read: Settings) -> Iterator[Conflict]:
+def check_saving(read: Settings) -> Iterator[Conflict]:
     """Yield a run that saves no checkpoint, not even the last; verl's default."""
     name = "trainer.save_freq"
     every, planned = read.number(name), ("trainer.total_epochs", "trainer.total_training_steps")
@@ -113,7 +113,7 @@ def verl_conflicts(read: Settings) -> Iterator[Conflict]:
             consequence="slight",
         )
     yield from batch_conflicts(read)
-    yield from verl_never_saved(read)
+    yield from check_saving(read)
     averaged, scaled = f"{ACTOR}.loss_agg_mode", "algorithm.norm_adv_by_std_in_grpo"
     if (
         read.text(averaged) == "seq-mean-token-sum-norm"

@@ -14,14 +14,14 @@ from breadth.doctor.lint import (
     issue_prescriptions,
     issue_severity,
 )
-from breadth.doctor.unread import cannot_read, unread_facts
+from breadth.doctor.unread import cannot_read, describe_unread
 
 
 @dataclass(frozen=True)
 class ContradictorySettings:
     """Settings that contradict one another.
 
-    Checked: a key that stands twice at one level of a YAML file; a group of one where advantages are computed
+    Checked: a key that appears twice at one level of a YAML file; a group of one where advantages are computed
     within groups; rollouts or prompts that make no whole groups or mini-batches, a mini-batch larger than a
     generation; a cap of 4,096 tokens or fewer on a model known to think longer; a run that saves no checkpoint; an
     upper clip below the lower, a cap on the ratio inside the clip; greedy rollouts; a sampler with less context
@@ -51,7 +51,7 @@ class ContradictorySettings:
             "certain",
             "configuration",
             issue_headline(points, "contradiction", "is in the settings", "are in the settings"),
-            (*issue_facts(points), *unread_facts(evidence, find_contradictions)),
+            (*issue_facts(points), *describe_unread(evidence, find_contradictions)),
             "The trainer starts with these settings, and its first steps log values that agree with all of them.",
             "",
             issue_prescriptions(points),

@@ -15,7 +15,7 @@ from breadth.doctor.lint import (
     issue_prescriptions,
     issue_severity,
 )
-from breadth.doctor.unread import cannot_read, unread_facts
+from breadth.doctor.unread import cannot_read, describe_unread
 from breadth.report.sections import Fact
 
 _NAME = "no-op-settings"
@@ -73,7 +73,7 @@ def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:
         _confidence(evidence),
         "configuration",
         issue_headline(points, "setting", "has no effect here", "have no effect here"),
-        (*issue_facts(points), *updates, *unread_facts(evidence, find_no_op_settings)),
+        (*issue_facts(points), *updates, *describe_unread(evidence, find_no_op_settings)),
         "The loss on the same batch, or the reply to the same request, changes when one of them is changed.",
         _cost(evidence),
         (*remedies, *_leftovers(points)),

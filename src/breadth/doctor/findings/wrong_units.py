@@ -16,7 +16,7 @@ from breadth.doctor.lint import (
     issue_severity,
 )
 from breadth.doctor.trainer_config import TrainerConfig
-from breadth.doctor.unread import cannot_read, unread_facts
+from breadth.doctor.unread import cannot_read, describe_unread
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class WrongUnits:
             "certain" if all(point.prescription is None for point in points) else "likely",
             "configuration",
             issue_headline(points, "number", "is in the wrong unit", "are in the wrong units"),
-            (*issue_facts(points), *unread_facts(evidence, self.find_issues)),
+            (*issue_facts(points), *describe_unread(evidence, self.find_issues)),
             "At its start the trainer logs the intended value.",
             "",
             issue_prescriptions(points),
