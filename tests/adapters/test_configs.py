@@ -12,16 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from breadth.adapters.configs import (
+    DUPLICATE_KEYS,
     MAX_CONFIG_BYTES,
     MAX_YAML_NODES,
     Computed,
     Settings,
+    check_evaluation,
     count_updates,
+    duplicate_conflicts,
+    find_unread_settings,
     flatten_table,
+    is_expression,
     load_yaml,
     read_table,
     read_text,
     render_setting,
+    render_yaml,
     resolve_references,
     shallowest_leaves,
 )
@@ -238,3 +244,100 @@ def test_what_is_no_plain_yaml_is_a_value_error(text: str) -> None:
 )
 def test_updates_are_counted_or_not_known(numbers: tuple[float, ...], updates: float | None) -> None:
     assert count_updates(*numbers) == updates
+
+
+TWICE = """
+grpo:
+  beta: 0.04
+  num_generations: 8
+  sampling: {temperature: 0.9, top_p: 1.0}
+model: a
+grpo:
+  num_generations: 8
+  sampling: {temperature: 1.0, top_p: 1.0}
+model: a
+"""
+
+
+def test_keys_that_stand_twice_are_noted_with_their_lines_and_what_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(TWICE)
+    found = read_table(tmp_path / "a.yaml")
+    assert found["grpo"] == {"num_generations": 8, "sampling": {"temperature": 1.0, "top_p": 1.0}}
+    assert found[DUPLICATE_KEYS] == [
+        ["grpo (lines 2 and 7)", "beta, sampling.temperature under the first"],
+        ["model (lines 6 and 10)", ""],
+    ]
+    conflicts = list(duplicate_conflicts(found))
+    assert [conflict.consequence for conflict in conflicts] == ["wrong", "slight"]
+    assert conflicts[0].why.endswith("PyYAML keeps only the second: beta, sampling.temperature under the first is lost")
+    refused = list(duplicate_conflicts(found, "OmegaConf"))
+    assert [conflict.consequence for conflict in refused] == ["refused", "refused"]
+    assert {conflict.since for conflict in refused} == {"OmegaConf 2.0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("a: 1\nb: 2\n", None),
+        ("- a: 1\n- a: 2\n", None),  # two tables of a list
+        ("a: {b: 1}\nc: {b: 2}\n", None),  # at two places
+        ("x: &x {a: 1}\ny:\n  <<: *x\n  a: 2\n", None),  # an anchor overridden on purpose
+        ("a: 1\na: 2\n", [["a (lines 1 and 2)", "1 of the first"]]),
+        ("l:\n  - a: 1\n    a: 2\n", [["l.a (lines 2 and 3)", "1 of the first"]]),
+        ('"a\\u001b": 1\n"a\\u001b": 2\n', [["a  (lines 1 and 2)", "1 of the first"]]),
+    ],
+    ids=str,
+)
+def test_only_one_level_counts(tmp_path: Path, text: str, pairs: list[list[str]] | None) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    found = read_table(tmp_path / "a.yaml")
+    assert (found.get(DUPLICATE_KEYS) if isinstance(found, dict) else None) == pairs
+
+
+@pytest.mark.parametrize("value", ["${a.b}", "$LR", "$(nproc)", "{{ lr }}", Computed("args.lr"), "os.environ['LR']"])
+def test_an_expression_is_no_value(value: Any) -> None:
+    assert is_expression(value)
+    assert find_unread_settings({"lr": value, "n": 8}, {"learning_rate": "lr", "group": "n"}, ["lr"]).keys() == {
+        "learning_rate"
+    }
+
+
+@pytest.mark.parametrize("value", [1, 1e-6, None, True, "grpo", "costs 5$", ["$LR"]])
+def test_a_plain_value_is_no_expression(value: Any) -> None:
+    assert not is_expression(value)
+
+
+@pytest.mark.parametrize(
+    ("own", "intended"),
+    [
+        ({"val": "test.parquet", "freq": -1}, False),
+        ({"val": "test.parquet", "freq": 0}, False),
+        ({"val": "test.parquet"}, True),
+        ({"val": "test.parquet", "freq": 5}, None),
+        ({"val": "test.parquet", "freq": "$FREQ"}, None),
+        ({"val": None, "freq": -1}, None),
+        ({"freq": -1}, None),
+    ],
+    ids=str,
+)
+def test_held_out_problems_without_an_evaluation(own: dict[str, Any], intended: bool | None) -> None:
+    found = list(check_evaluation(Settings(own, {"freq": -1}), "val", "freq"))
+    assert [unused.intended for unused in found] == ([] if intended is None else [intended])
+
+
+@pytest.mark.parametrize(("written", "value"), [(-1, 0), (0, 0), (None, 0), (50, 50), ("-1", 0), ("all", None)])
+def test_all_tokens_have_several_spellings(written: Any, value: int | None) -> None:
+    assert Settings({"top_k": written}).top_k("top_k") == value
+    assert Settings({}).top_k("top_k") is None
+
+
+def test_yaml_is_read_back_as_it_was_meant() -> None:
+    settings = {"a.lr": 1e-6, "b": True, "a.c.d": 0.28, "e": None, "a.n": 8, "f": "dapo", "g": 0.0000125}
+    lines = render_yaml(settings)
+    assert load_yaml("\n".join(lines)) == {
+        "a": {"lr": 1e-6, "c": {"d": 0.28}, "n": 8},
+        "b": True,
+        "e": None,
+        "f": "dapo",
+        "g": 1.25e-5,
+    }

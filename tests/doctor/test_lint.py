@@ -395,3 +395,54 @@ def test_a_run_that_started_was_not_refused(make: Any) -> None:
     (found,) = find_contradictions(evidence)
     assert not found.serious
     assert found.why == "they differ; the run started anyway"
+
+
+@pytest.mark.parametrize(
+    ("model", "cap", "more", "found"),
+    [
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1024, {}, True),
+        ("Qwen/QwQ-32B", 4096, {}, True),
+        ("Qwen/QwQ-32B", 4097, {}, False),
+        ("Qwen/Qwen3-4B-Thinking-2507", 2048, {"thinking": False}, True),  # it has no other mode
+        ("Qwen/Qwen3-8B", 2048, {}, True),
+        ("/models/Qwen3-30B-A3B-FP8/", 2048, {}, True),
+        ("unsloth/Qwen3-4B-unsloth-bnb-4bit", 2048, {}, True),
+        ("Qwen/Qwen3-8B", 2048, {"thinking": False}, False),
+        ("Qwen/Qwen3-8B-Base", 2048, {}, False),
+        ("Qwen/Qwen3-4B-Instruct-2507", 2048, {}, False),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 2048, {}, False),
+        ("Qwen/Qwen2.5-Math-7B", 2048, {}, False),
+        ("meta-llama/Llama-3.1-8B-Instruct", 256, {}, False),
+    ],
+)
+def test_a_short_cap_for_a_model_that_thinks_long(model: str, cap: int, more: dict[str, Any], found: bool) -> None:
+    points = conflict_points(model=model, max_completion_length=cap, **more)
+    assert [point.serious for point in points] == [False] * found
+    for point in points:
+        assert point.prescription is not None
+        assert [(change.setting, change.value) for change in point.prescription.changes] == [
+            ("max_completion_length", 8192)
+        ]
+    assert (
+        list(find_contradictions(Evidence("config", config=TrainerConfig(model=model, max_completion_length=8)))) == []
+    )
+
+
+def test_a_loss_whose_name_means_another_method() -> None:
+    (point,) = conflict_points(loss="dro")
+    assert not point.serious
+    assert "Direct Reward Optimization" in point.why
+    assert list(find_contradictions(Evidence("config", config=TrainerConfig(loss="dro")))) == []
+
+
+def test_a_lower_bound_of_cispo_may_be_as_wide_as_one_likes() -> None:
+    assert conflict_points(clip_low=10.0, clip_high=0.2, clips=True, loss="cispo") == []
+
+
+def test_refusal_names_the_first_version_that_refuses() -> None:
+    refused = Conflict("a=1", "a excludes b", consequence="refused", since="TRL 0.18")
+    (point,) = find_contradictions(Evidence("config", config=TrainerConfig(conflicts=(refused,))))
+    assert point.why == "a excludes b; TRL 0.18 and later refuse to start"
+    unknown = Conflict("a=1", "a excludes b", consequence="refused")
+    (point,) = find_contradictions(Evidence("config", config=TrainerConfig(conflicts=(unknown,))))
+    assert point.why == "a excludes b; the trainer refuses to start"

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from breadth.adapters.axolotl.config import TOP_LEVEL
 from breadth.adapters.nemo_rl.config import NEMO_RL_FIELDS
 from breadth.adapters.openrlhf.config import DEFAULTS as OPENRLHF_DEFAULTS
 from breadth.adapters.openrlhf.config import OPENRLHF_FIELDS
+from breadth.adapters.roll.config import ROLL_DEFAULTS, ROLL_FIELDS
+from breadth.adapters.skyrl.config import SKYRL_DEFAULTS, SKYRL_FIELDS
+from breadth.adapters.slime.config import SLIME_DEFAULTS, SLIME_FIELDS
 from breadth.adapters.trl.config import TRL_DEFAULTS as TRL_DEFAULTS
 from breadth.adapters.trl.config import TRL_FIELDS as TRL_FIELDS
-from breadth.adapters.verl.config import VERL_DEFAULTS as VERL_DEFAULTS
-from breadth.adapters.verl.config import VERL_FIELDS as VERL_FIELDS
+from breadth.adapters.verl.names import VERL_DEFAULTS, VERL_FIELDS
 from breadth.base.settings import loads
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Finding
@@ -134,7 +137,7 @@ def test_names_are_those_of_importers_and_servers() -> None:
 
 
 def test_a_trainer_that_nobody_speaks_has_no_dialect() -> None:
-    assert dialect_of("skyrl") is None
+    assert dialect_of("torchforge") is None
     found = dialect_of("trl")
     assert found is not None
     assert found.trainer == "trl"
@@ -148,7 +151,9 @@ VALUES = some.one_of(
     some.text(max_size=12),
     some.just({"expr": "args.x"}),
     some.lists(some.integers(), max_size=3),
+    some.just({"num_generations": 8, "epsilon_high": "$X", "delta": 3.0, 5: "x"}),
     some.sampled_from(["$X", "1e-6", "10" * 200, "grpo", "cispo", "kl_cov", "gspo", "dapo", "naive", "\x1b[31m"]),
+    some.sampled_from(["list(range(0,16))", "megatron_train", "clip_cov", "reinforce_plus_plus", "seq"]),
     some.just(10**400),
 )
 READ = {
@@ -166,6 +171,10 @@ READ = {
         {*VERL_DEFAULTS, *VERL_FIELDS.values(), "trainer.n_gpus_per_node", "trainer.nnodes", "defaults", "config_name"}
     ),
     "openrlhf": sorted({*OPENRLHF_DEFAULTS, *OPENRLHF_FIELDS.values(), "algo.dynamic_filtering_range"}),
+    "skyrl": sorted({*SKYRL_DEFAULTS, *SKYRL_FIELDS.values(), "data.val_data"}),
+    "roll": sorted({*ROLL_DEFAULTS, *ROLL_FIELDS.values(), "sequence_length", "actor_train.device_mapping"}),
+    "slime": sorted({*SLIME_DEFAULTS, *SLIME_FIELDS.values(), "global_batch_size", "num_steps_per_rollout"}),
+    "axolotl": sorted({*TOP_LEVEL, "trl"}),
     "nemo-rl": sorted({*NEMO_RL_FIELDS.values(), "policy.train_global_batch_size", "policy.max_total_sequence_length"}),
 }
 CHECKS = (no_op_settings.FINDING, contradictory_settings.FINDING, wrong_units.FINDING)

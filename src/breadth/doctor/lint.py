@@ -6,6 +6,7 @@ Several issues become one finding: `issue_severity`, `issue_headline`, `issue_fa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -320,7 +321,8 @@ def find_contradictions(evidence: Evidence) -> Iterator[Issue]:
     """Yield every contradiction between settings."""
     for conflict in evidence.config.conflicts:
         ran = evidence.run is not None and conflict.consequence == "refused"
-        why = conflict.why + {"refused": "; the trainer refuses to start"}.get(conflict.consequence, "") * (not ran)
+        refuses = f"{conflict.since} and later refuse" if conflict.since else "the trainer refuses"
+        why = conflict.why + f"; {refuses} to start" * (conflict.consequence == "refused" and not ran)
         yield Issue(
             conflict.settings,
             why + ("; the run started anyway" if ran else ""),
@@ -333,6 +335,8 @@ def find_contradictions(evidence: Evidence) -> Iterator[Issue]:
         check_greedy_rollouts,
         check_context_length,
         check_masked_penalty,
+        check_short_cap,
+        check_loss_name,
     )
     for rule in rules:
         yield from rule(evidence.config)
@@ -367,6 +371,7 @@ def check_reversed_clip(config: TrainerConfig) -> Iterator[Issue]:
         low is None
         or high is None
         or config.clips is False
+        or config.loss == "cispo"  # its weight needs no lower bound, so authors write a very wide one
         or not {"clip_low", "clip_high"} <= config.user_settings.keys()
         or high >= low
     ):
@@ -471,3 +476,46 @@ def check_sampling_filters(config: TrainerConfig) -> Iterator[Issue]:
         "DAPO trains at top_p 1, arXiv 2503.14476",
     )
     yield Issue("; ".join(config.describe(name) for name in filtered), why, serious=False, prescription=prescription)
+
+
+LONG_THINKERS = re.compile(
+    r"R1-Distill|DeepSeek-R1|R1-0528|QwQ|DeepScaleR|OpenThinker|Skywork-OR1|Magistral|JustRL|Nemotron.*Reason"
+    r"|Phi-4.*reasoning|[-_/]Thinking",
+    re.IGNORECASE,
+)
+"""Names of models that think for thousands of tokens whatever the template says."""
+HYBRID_THINKERS = re.compile(
+    r"Qwen3(\.\d)?-\d+(\.\d+)?B(-A\d+B)?(-(FP8|AWQ|GPTQ|unsloth|bnb|4bit|Int\d)\b.*)?/?$", re.IGNORECASE
+)
+"""Names of models that think unless the chat template switches it off; Base, Instruct and Coder models do not."""
+SHORT_CAP = 4096
+"""Tokens that such a model's first drafts exceed: DeepScaleR's R1-Distill-Qwen-1.5B began at 5,500 on average."""
+
+
+def check_short_cap(config: TrainerConfig) -> Iterator[Issue]:
+    """Find a cap on completions that a model known to think long will hit at once."""
+    name, cap = config.model, config.max_completion_length
+    if not name or not cap or cap > SHORT_CAP or "max_completion_length" not in config.user_settings:
+        return
+    if not LONG_THINKERS.search(name) and (config.thinking is False or not HYBRID_THINKERS.search(name)):
+        return
+    why = (
+        f"{name.rstrip('/').rpartition('/')[2]} is known to think for thousands of tokens, and what is longer than"
+        f" {cap:,} is truncated and scored as wrong"
+    )
+    prescription = Prescription(
+        "Allow 8,192 tokens or more, or switch thinking off in the chat template",
+        "R1-Distill-Qwen-1.5B began at 5,500 tokens on average; Qwen3's authors recommend room for 32,768.",
+        (Change("max_completion_length", 8192),),
+        "Memory and time grow with the longest completion.",
+        "DeepScaleR, 2025; model card of Qwen3",
+    )
+    settings = "; ".join(dict.fromkeys((config.describe("model"), config.describe("max_completion_length"))))
+    yield Issue(settings, why, serious=False, prescription=prescription)
+
+
+def check_loss_name(config: TrainerConfig) -> Iterator[Issue]:
+    """Find verl's loss ``dro``, which shares its name with another method."""
+    if config.loss == "dro" and "loss" in config.user_settings:
+        why = "verl's dro is Direct Reward Optimization, not the DRO with R3 of arXiv 2506.13351"
+        yield Issue(config.describe("loss"), why, serious=False)

@@ -39,6 +39,8 @@ class Conflict:
     """What is wrong with them, as a sentence without a full stop."""
     consequence: Literal["refused", "wrong", "slight"]
     """Whether the trainer refuses to start, does something other than they say, or only does less."""
+    since: str = ""
+    """First version that refuses, e.g. ``TRL 0.18``; the version of the user's trainer is seldom in the file."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,21 @@ class TrainerConfig:
     """The sampler: vllm, sglang, hf."""
     logs_rollouts: bool | None = None
     """Whether rollouts are written to disk."""
+    model: str | None = None
+    """Name or path of the model that is trained."""
+    thinking: bool | None = None
+    """Whether the chat template lets the model think; None where the file does not say."""
     unused: tuple[UnusedSetting, ...] = ()
     """The user's settings that a switch of the trainer turns off."""
     conflicts: tuple[Conflict, ...] = ()
     """Settings that contradict each other by the trainer's own rules."""
     text_numbers: Mapping[str, str] = field(default_factory=dict)
     """Settings that look like numbers but are text to YAML 1.1: name -> as written in the file."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Settings whose values are expressions: our name, or the trainer's where we have none -> as the file spells it.
+
+    They are set, so neither their value nor the trainer's default is known.
+    """
     user_settings: Mapping[str, str] = field(default_factory=dict)
     """Our name -> the setting as the user's file spells it, with its value; only what the user set."""
 
@@ -149,6 +160,7 @@ SETTING_NAMES = frozenset(field.name for field in fields(TrainerConfig)) - {
     "unused",
     "conflicts",
     "text_numbers",
+    "unread",
     "user_settings",
 }
 """Every single setting."""
@@ -168,6 +180,12 @@ def merge_configs(first: TrainerConfig, second: TrainerConfig) -> TrainerConfig:
         unused=tuple(dict.fromkeys((*first.unused, *second.unused))),
         conflicts=tuple(dict.fromkeys((*first.conflicts, *second.conflicts))),
         text_numbers={**second.text_numbers, **first.text_numbers},
+        unread={
+            name: spelled
+            for name, spelled in {**second.unread, **first.unread}.items()
+            if values.get(name) is None
+            and (name in SETTING_NAMES or not (first.user_settings and second.user_settings))
+        },
         user_settings={**second.user_settings, **first.user_settings},
     )
 
@@ -223,6 +241,10 @@ DIALECTS = Catalogue(
         "verl": "breadth.adapters.verl.config:SETTINGS",
         "openrlhf": "breadth.adapters.openrlhf.config:SETTINGS",
         "nemo-rl": "breadth.adapters.nemo_rl.config:SETTINGS",
+        "skyrl": "breadth.adapters.skyrl.config:SETTINGS",
+        "roll": "breadth.adapters.roll.config:SETTINGS",
+        "slime": "breadth.adapters.slime.config:SETTINGS",
+        "axolotl": "breadth.adapters.axolotl.config:SETTINGS",
         "vllm": "breadth.adapters.vllm.dialect:SETTINGS",
         "sglang": "breadth.adapters.sglang.dialect:SETTINGS",
         "llama-cpp": "breadth.adapters.llama_cpp.dialect:SETTINGS",

@@ -46,93 +46,6 @@ def test_siblings_hold_a_default_s_name_and_are_none() -> None:
     )
 
 
-def idle(**settings: Any) -> list[tuple[str, bool]]:
-    return [(one.setting, one.intended) for one in SETTINGS.translate({"num_generations": 8, **settings}).unused]
-
-
-def test_nothing_is_idle_in_a_plain_configuration() -> None:
-    assert idle() == []
-    assert (
-        idle(epsilon_high=0.28, loss_type="dapo", delta=3.0, use_vllm=True, vllm_importance_sampling_mode="token_mask")
-        == []
-    )
-    assert idle(use_adaptive_entropy=True, entropy_target=0.4, entropy_coef_max=0.01) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "said", "meant"),
-    [
-        ({"entropy_target": 0.4, "entropy_coef_delta": 0.001}, "entropy_target=0.4, entropy_coef_delta=0.001", True),
-        ({"entropy_target": 0.4, "use_adaptive_entropy": False}, "entropy_target=0.4", False),
-        ({"vllm_importance_sampling_correction": True}, "vllm_importance_sampling_correction=True", True),
-        ({"ref_model_sync_steps": 64}, "ref_model_sync_steps=64", True),
-        ({"sync_ref_model": True, "beta": 0.0}, "sync_ref_model=True", True),
-        ({"loss_type": "sapo", "epsilon_high": 0.28}, "epsilon_high=0.28", False),
-        ({"loss_type": "cispo", "epsilon": 0.1}, "epsilon=0.1", False),
-        ({"loss_type": "vespo", "delta": 2.0}, "delta=2.0", False),
-        ({"sapo_temperature_pos": 2.0}, "sapo_temperature_pos=2.0", True),
-    ],
-)
-def test_a_setting_that_nothing_reads(settings: dict[str, Any], said: str, meant: bool) -> None:
-    assert idle(**settings) == [(said, meant)]
-
-
-def test_a_correction_turned_off_where_there_is_none_is_no_news() -> None:
-    assert idle(vllm_importance_sampling_correction=False) == []
-
-
-def test_what_is_computed_is_not_held_against_anybody() -> None:
-    assert idle(entropy_target=0.4, use_adaptive_entropy={"expr": "args.adaptive"}) == []
-    assert idle(epsilon_high=0.28, loss_type={"expr": "args.loss"}) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "weight"),
-    [
-        ({"generation_batch_size": 16, "steps_per_generation": 2}, "refused"),
-        ({"generation_batch_size": 12, "per_device_train_batch_size": 4}, "refused"),
-        ({"generation_batch_size": 16}, None),
-        ({"steps_per_generation": 2}, None),
-    ],
-)
-def test_what_trl_refuses_it_refuses(tmp_path: Path, settings: dict[str, Any], weight: str | None) -> None:
-    found = SETTINGS.translate({"num_generations": 8, **settings}).conflicts
-    assert [one.consequence for one in found] == ([] if weight is None else [weight])
-    trl = pytest.importorskip("trl")
-    made = {
-        "output_dir": str(tmp_path),
-        "report_to": "none",
-        "use_cpu": True,
-        "bf16": False,
-        "num_generations": 8,
-        **settings,
-    }
-    if weight is None:
-        trl.GRPOConfig(**made)
-    else:
-        with pytest.raises(ValueError, match="generation"):
-            trl.GRPOConfig(**made)
-
-
-@pytest.mark.parametrize(
-    ("settings", "weight"),
-    [
-        ({"loss_type": "dr_grpo"}, "slight"),
-        ({"loss_type": "dr_grpo", "scale_rewards": True}, "slight"),
-        ({"loss_type": "dr_grpo", "scale_rewards": "none"}, None),
-        ({"loss_type": "dr_grpo", "scale_rewards": False}, None),
-        ({"loss_type": "dr_grpo", "scale_rewards": {"expr": "args.scale"}}, None),
-        ({"use_adaptive_entropy": True, "entropy_coef": 0.1, "entropy_coef_max": 0.01}, "wrong"),
-        ({"use_adaptive_entropy": True, "entropy_coef_min": 0.1, "entropy_coef_max": 0.01}, "wrong"),
-        ({"use_adaptive_entropy": True, "entropy_coef": 0.1}, None),  # TRL: where the coefficient starts
-        ({"entropy_coef": 0.1, "entropy_coef_max": 0.01}, None),  # idle, not contradictory
-    ],
-)
-def test_what_does_not_go_together(settings: dict[str, Any], weight: str | None) -> None:
-    found = SETTINGS.translate({"num_generations": 8, **settings}).conflicts
-    assert [one.consequence for one in found] == ([] if weight is None else [weight])
-
-
 def read(folder: Path, text: str, name: str) -> TrainerConfig:
     path = folder / name
     path.write_text(text, encoding="utf-8")
@@ -383,3 +296,51 @@ def test_a_table_that_is_none_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("- num_generations: 4\n- loss_type: x\n")
     with pytest.raises(BrokenFileError, match="no table"):
         SETTINGS.read(tmp_path / "a.yaml")
+
+
+NESTED = """
+sft: {learning_rate: 2.0e-5, temperature: 0.0}
+model: {model_name: Qwen/Qwen2.5-7B}
+training: {learning_rate: 1.0e-6}
+grpo:
+  num_generations: 4
+  max_completion_length: 512
+  epsilon_high: 0.28
+eval: {temperature: 0.0, top_p: 0.5, max_completion_length: 64}
+"""
+
+
+@pytest.mark.parametrize("name", ["grpo", "training_args", "rl_config"])
+def test_settings_in_a_section_of_a_larger_file(tmp_path: Path, name: str) -> None:
+    found = read(tmp_path, NESTED.replace("grpo:", f"{name}:"), "config.yaml")
+    assert (found.group, found.max_completion_length, found.clip_high) == (4, 512, 0.28)
+    assert (found.learning_rate, found.temperature, found.top_p) == (1e-6, 1.0, 1.0)  # not those of sft and eval
+    assert found.model == "Qwen/Qwen2.5-7B"
+    assert "temperature" not in found.user_settings
+
+
+def test_the_section_with_grpo_s_settings_wins(tmp_path: Path) -> None:
+    text = "temperature: 0.5\ngrpo:\n  num_generations: 4\n  loss_type: dapo\n  temperature: 0.9\n"
+    assert read(tmp_path, text, "a.yaml").temperature == 0.9
+
+
+def test_a_key_that_stands_twice_in_a_section(tmp_path: Path) -> None:
+    found = read(tmp_path, NESTED + "grpo:\n  num_generations: 8\n  loss_type: grpo\n", "config.yaml")
+    assert (found.group, found.clip_high) == (8, 0.2)
+    (conflict,) = found.conflicts
+    assert conflict.settings == "grpo (lines 5 and 10)"
+    assert "max_completion_length, epsilon_high under the first is lost" in conflict.why
+
+
+def test_the_model_and_the_rewards_of_the_trainer(tmp_path: Path) -> None:
+    text = """
+MODEL = "Qwen/Qwen3-4B"
+config = GRPOConfig(num_generations=8, max_completion_length=1024, learning_rate=args.lr, top_p=TOP, **more)
+trainer = GRPOTrainer(model=MODEL, args=config, reward_funcs=[accuracy, soft_overlong_punishment], callbacks=[x])
+"""
+    found = read(tmp_path, text, "train.py")
+    assert found.model == "Qwen/Qwen3-4B"
+    assert found.length_penalty is True
+    assert found.unread == {"learning_rate": "learning_rate=args.lr", "top_p": "top_p=TOP", "**": "**more"}
+    known = read(tmp_path, text.replace(", **more", "").replace("TOP", "1.0"), "train.py")
+    assert known.unread == {"learning_rate": "learning_rate=args.lr"}

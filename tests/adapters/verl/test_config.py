@@ -10,213 +10,17 @@ from typing import Any
 
 import pytest
 
-from breadth.adapters.configs import flatten_table, read_table
-from breadth.adapters.verl.config import (
-    COVARIANCE_LOSSES,
-    DUAL_CLIP_LOSSES,
-    REWARD_MANAGERS,
-    SETTINGS,
-    VERL_CLIPPED_LOSSES,
-    VERL_DEFAULTS,
-    VERL_FIELDS,
-    VERL_GROUP_ESTIMATORS,
-)
+from breadth.adapters.verl.config import SETTINGS
 from breadth.base.errors import BrokenFileError
+from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import read_head
 
 verl = pytest.importorskip("verl", reason="verl is not installed")
 
-ADDED = {"actor_rollout_ref.rollout.repetition_penalty"}
-"""Settings of verl's dataclasses that its YAML does not list."""
-
-
-@pytest.fixture(scope="module")
-def tree() -> dict[str, Any]:
-    """verl's whole configuration, by dotted path."""
-    return dict(
-        flatten_table(
-            read_table(
-                Path(verl.__file__).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml", exponents=True
-            )
-        )
-    )
-
-
-def test_the_defaults_are_those_of_the_installed_verl(tree: dict[str, Any]) -> None:
-    assert {name: tree[name] for name in VERL_DEFAULTS} == dict(VERL_DEFAULTS)
-    assert set(VERL_FIELDS.values()) - ADDED <= tree.keys()
-    assert REWARD_MANAGERS[0] in tree
-
-
-def test_the_losses_are_those_of_the_installed_verl() -> None:
-    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
-
-    known = set(POLICY_LOSS_REGISTRY) - {"breadth", "bypass_mode"}
-    assert known == set(VERL_CLIPPED_LOSSES)
-    assert set(COVARIANCE_LOSSES) | set(DUAL_CLIP_LOSSES) <= known
-
-
-def test_which_losses_clip_is_what_verl_s_source_reads() -> None:
-    import inspect
-
-    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
-
-    for name, clips in VERL_CLIPPED_LOSSES.items():
-        source = inspect.getsource(POLICY_LOSS_REGISTRY[name])
-        assert ("config.clip_ratio_low" in source) == clips, name
-        assert ("clip_ratio_c" in source) == (name in DUAL_CLIP_LOSSES), name
-
-
-def test_the_estimators_are_verl_s() -> None:
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
-
-    assert {str(getattr(name, "value", name)) for name in ADV_ESTIMATOR_REGISTRY} >= VERL_GROUP_ESTIMATORS
-
-
 ACTOR = "actor_rollout_ref.actor"
 LOSS = "actor_rollout_ref.actor.policy_loss"
 BASE_CONFIG = {"actor_rollout_ref.rollout.n": 4}
-
-
-def idle(settings: dict[str, Any]) -> list[tuple[str, bool]]:
-    return [(one.setting, one.intended) for one in SETTINGS.translate({**BASE_CONFIG, **settings}).unused]
-
-
-@pytest.mark.parametrize(
-    ("settings", "said", "meant"),
-    [
-        ({f"{ACTOR}.kl_loss_coef": 0.01}, f"{ACTOR}.kl_loss_coef=0.01", True),
-        ({f"{ACTOR}.kl_loss_coef": 0.01, f"{ACTOR}.use_kl_loss": False}, f"{ACTOR}.kl_loss_coef=0.01", False),
-        ({"algorithm.kl_ctrl.kl_coef": 0.01}, "algorithm.kl_ctrl.kl_coef=0.01", True),
-        ({"algorithm.kl_ctrl.kl_coef": 0.01, f"{ACTOR}.use_kl_loss": True}, "algorithm.kl_ctrl.kl_coef=0.01", False),
-        ({f"{ACTOR}.clip_ratio": 0.4}, f"{ACTOR}.clip_ratio=0.4", True),
-        ({f"{ACTOR}.clip_ratio": 0.3, f"{ACTOR}.clip_ratio_high": 0.4}, f"{ACTOR}.clip_ratio=0.3", False),
-        ({f"{LOSS}.kl_cov_ratio": 0.002}, f"{LOSS}.kl_cov_ratio=0.002", True),
-        ({f"{LOSS}.ppo_kl_coef": 1, f"{LOSS}.loss_mode": "clip_cov"}, f"{LOSS}.ppo_kl_coef=1", False),
-        ({f"{ACTOR}.clip_ratio_high": 0.28, f"{LOSS}.loss_mode": "kl_cov"}, f"{ACTOR}.clip_ratio_high=0.28", False),
-        ({f"{ACTOR}.clip_ratio_c": 10.0, f"{LOSS}.loss_mode": "gspo"}, f"{ACTOR}.clip_ratio_c=10.0", False),
-        (
-            {"algorithm.rollout_correction.rollout_is_threshold": 2.0},
-            "algorithm.rollout_correction.rollout_is_threshold=2.0",
-            True,
-        ),
-        (
-            {"reward.reward_kwargs.overlong_buffer_cfg.enable": True, "reward_model.reward_manager": "naive"},
-            "reward.reward_kwargs.overlong_buffer_cfg.enable=True",
-            True,
-        ),
-    ],
-)
-def test_a_setting_that_nothing_reads(settings: dict[str, Any], said: str, meant: bool) -> None:
-    assert idle(settings) == [(said, meant)]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {f"{ACTOR}.kl_loss_coef": 0.0},
-        {f"{ACTOR}.kl_loss_coef": 0.01, f"{ACTOR}.use_kl_loss": True},
-        {f"{ACTOR}.kl_loss_coef": 0.01, f"{ACTOR}.use_kl_loss": "$KL"},
-        {f"{ACTOR}.clip_ratio": 0.2},
-        {f"{ACTOR}.clip_ratio": 0.28, f"{ACTOR}.clip_ratio_high": 0.28},
-        {f"{ACTOR}.clip_ratio_high": 0.28, f"{LOSS}.loss_mode": "a_fork_s"},
-        {f"{LOSS}.kl_cov_ratio": 0.002, f"{LOSS}.loss_mode": "kl_cov"},
-        {"reward.reward_kwargs.overlong_buffer_cfg.enable": True, "reward_model.reward_manager": "a_fork_s"},
-        {"config_name": "mine", f"{ACTOR}.kl_loss_coef": 0.01, f"{ACTOR}.clip_ratio": 0.4},
-    ],
-    ids=str,
-)
-def test_what_acts_or_may_act_is_not_idle(settings: dict[str, Any]) -> None:
-    assert idle(settings) == []
-
-
-def test_the_losses_of_verl_do_not_read_clip_ratio_as_it_is_configured() -> None:
-    """The claim behind the trap: with low and high at their default, clip_ratio changes no loss."""
-    torch = pytest.importorskip("torch")
-    algorithms = pytest.importorskip("verl.trainer.ppo.core_algos")
-    from verl.workers.config import FSDPActorConfig
-
-    rows = torch.linspace(-1, 1, 12).reshape(2, 6)
-    losses = []
-    for clip in (0.05, 0.2, 0.9):
-        actor = FSDPActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, clip_ratio=clip)
-        arguments = {
-            "old_log_prob": rows * 0,
-            "log_prob": rows,
-            "advantages": torch.sign(rows),
-            "response_mask": torch.ones_like(rows),
-        }
-        losses.append(
-            float(algorithms.compute_policy_loss_vanilla(**arguments, loss_agg_mode="token-mean", config=actor)[0])
-        )
-    assert losses[0] == losses[1] == losses[2]
-
-
-@pytest.mark.parametrize(
-    ("settings", "weight"),
-    [
-        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 128}, "refused"),
-        ({"data.train_batch_size": 64}, "refused"),  # verl's own mini-batch of 256
-        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 128, f"{ACTOR}.use_dynamic_bsz": True}, "wrong"),
-        ({"data.train_batch_size": 64, f"{ACTOR}.use_dynamic_bsz": True}, "slight"),
-        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 48}, "slight"),
-        ({"data.train_batch_size": 64, f"{ACTOR}.ppo_mini_batch_size": 16}, None),
-        (
-            {f"{ACTOR}.ppo_mini_batch_size": 2048},
-            None,
-        ),  # the size of the generation is not the user's: it may be set elsewhere
-        (
-            {
-                "data.train_batch_size": 6,
-                f"{ACTOR}.ppo_mini_batch_size": 6,
-                "trainer.n_gpus_per_node": 16,
-                "trainer.nnodes": 1,
-            },
-            "refused",
-        ),
-        (
-            {
-                "data.train_batch_size": 8,
-                f"{ACTOR}.ppo_mini_batch_size": 8,
-                "trainer.n_gpus_per_node": 16,
-                "trainer.nnodes": 2,
-            },
-            None,
-        ),
-        ({f"{ACTOR}.use_kl_loss": True, "algorithm.use_kl_in_reward": True}, "slight"),
-        ({f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum-norm", "algorithm.adv_estimator": "grpo"}, "slight"),
-        (
-            {
-                f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum-norm",
-                "algorithm.adv_estimator": "grpo",
-                "algorithm.norm_adv_by_std_in_grpo": False,
-            },
-            None,
-        ),
-    ],
-    ids=str,
-)
-def test_what_does_not_go_together(settings: dict[str, Any], weight: str | None) -> None:
-    found = SETTINGS.translate({**BASE_CONFIG, **settings}).conflicts
-    assert [one.consequence for one in found] == ([] if weight is None else [weight])
-    if weight == "refused":
-        _refused(settings)
-
-
-def _refused(settings: dict[str, Any]) -> None:
-    """Hold the claim against verl's own validation."""
-    hydra = pytest.importorskip("hydra")
-    validate = pytest.importorskip("verl.utils.config").validate_config
-    overrides = [
-        f"{name}={value}"
-        for name, value in {**BASE_CONFIG, f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1, **settings}.items()
-    ]
-    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-        config = hydra.compose("ppo_trainer", overrides=overrides)
-    with pytest.raises((ValueError, AssertionError), match=r"must be >=|divisible"):
-        validate(config, use_reference_policy=False, use_critic=False)
 
 
 def read(folder: Path, text: str, name: str) -> TrainerConfig:
@@ -457,3 +261,63 @@ def test_what_is_no_configuration_is_a_clear_error(tmp_path: Path, text: str) ->
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(BrokenFileError):
         SETTINGS.read(tmp_path / "a.yaml")
+
+
+FORK = """
+loss_mode="kl_cov"
+python -m recipe.dapo.main_dapo \\
+    data.train_batch_size=256 \\
+    actor_rollout_ref.rollout.n=8 \\
+    actor_rollout_ref.actor.loss_mode=${loss_mode} \\
+    actor_rollout_ref.actor.k_percent=0.2 \\
+    actor_rollout_ref.actor.ppo_kl_coef=1 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 \\
+    actor_rollout_ref.rollout.top_k=-1
+"""
+
+
+def test_the_keys_of_the_published_kl_cov_scripts(tmp_path: Path) -> None:
+    found = read(tmp_path, FORK, "run.sh")
+    assert (found.loss, found.covariance, found.covariance_share, found.top_k) == ("kl_cov", "kl-cov", 0.002, 0)
+    assert found.user_settings["loss"] == f"{ACTOR}.loss_mode=kl_cov"
+    assert found.unused == ()  # ppo_kl_coef is read
+    plain = read(tmp_path, FORK.replace('loss_mode="kl_cov"', 'loss_mode="vanilla"'), "run.sh")
+    assert [unused.setting for unused in plain.unused] == [f"{ACTOR}.k_percent=0.2", f"{ACTOR}.ppo_kl_coef=1"]
+    unknown = read(tmp_path, FORK.replace('loss_mode="kl_cov"', ""), "run.sh")
+    assert unknown.unread["loss"] == f"{ACTOR}.loss_mode=${{loss_mode}}"
+
+
+def test_their_patches_are_in_the_same_keys(tmp_path: Path) -> None:
+    config = read(tmp_path, FORK.replace('"kl_cov"', '"vanilla"'), "run.sh")
+    assert SETTINGS.patch([Change("chain", "kl_cov"), Change("clip_high", 0.28)], config) == (
+        f"{ACTOR}.loss_mode=kl_cov",
+        f"{ACTOR}.k_percent=0.2",
+        f"{ACTOR}.ppo_kl_coef=1.0",
+        f"{ACTOR}.clip_ratio_high=0.28",
+    )
+    assert SETTINGS.patch([Change("chain", "thermostat")], config)[0].startswith("# this needs verl 0.9")
+
+
+def test_settings_in_a_section_of_a_larger_file(tmp_path: Path) -> None:
+    text = """
+experiment: {name: x}
+rl:
+  verl:
+    data: {train_batch_size: 64}
+    actor_rollout_ref:
+      actor: {ppo_mini_batch_size: 16}
+      rollout: {n: 4}
+"""
+    found = read(tmp_path, text, "config.yaml")
+    assert (found.group, found.prompts, found.updates) == (4, 64, 4.0)
+    (tmp_path / "other.yaml").write_text("# as actor_rollout_ref.actor in verl\nnum_prompts_per_step: 8\n")
+    assert not SETTINGS.recognises(tmp_path / "other.yaml", read_head(tmp_path / "other.yaml"))
+
+
+def test_a_key_that_stands_twice_is_refused_by_omegaconf(tmp_path: Path) -> None:
+    omegaconf = pytest.importorskip("omegaconf")
+    text = "actor_rollout_ref:\n  rollout: {n: 4}\n  rollout: {n: 8}\n"
+    (conflict,) = read(tmp_path, text, "config.yaml").conflicts
+    assert (conflict.settings, conflict.consequence) == ("actor_rollout_ref.rollout (lines 2 and 3)", "refused")
+    with pytest.raises(Exception, match="duplicate key"):
+        omegaconf.OmegaConf.load(tmp_path / "config.yaml")

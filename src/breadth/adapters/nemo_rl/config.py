@@ -10,6 +10,8 @@ from typing import Any
 from breadth.adapters.configs import (
     Settings,
     count_updates,
+    duplicate_conflicts,
+    find_unread_settings,
     flatten_table,
     read_table,
     render_setting,
@@ -41,6 +43,7 @@ NEMO_RL_FIELDS: Mapping[str, str] = {
     "dynamic_sampling": "grpo.use_dynamic_sampling",
     "correct_mismatch": "loss_fn.use_importance_sampling_correction",
     "engine": "policy.generation.backend",
+    "model": "policy.model_name",
 }
 """Field of `TrainerConfig` -> NeMo-RL's setting."""
 DIRECT_FIELDS = frozenset(NEMO_RL_FIELDS) - {
@@ -49,6 +52,7 @@ DIRECT_FIELDS = frozenset(NEMO_RL_FIELDS) - {
     "length_penalty",
     "engine",
     "max_completion_length",
+    "model",
 }
 """Fields whose value is that of the setting."""
 
@@ -101,9 +105,7 @@ class NemoRlSettings:
             covariance="",
             temperature=read.number(NEMO_RL_FIELDS["temperature"]),
             top_p=read.number(NEMO_RL_FIELDS["top_p"]),
-            top_k=0
-            if NEMO_RL_FIELDS["top_k"] in own and own[NEMO_RL_FIELDS["top_k"]] is None
-            else read.whole(NEMO_RL_FIELDS["top_k"]),
+            top_k=read.top_k(NEMO_RL_FIELDS["top_k"]),
             max_completion_length=read.whole(CAP),
             context=read.whole(CONTEXT),
             mask_truncated=read.switch(NEMO_RL_FIELDS["mask_truncated"]),
@@ -113,6 +115,13 @@ class NemoRlSettings:
             correct_mismatch=read.switch(NEMO_RL_FIELDS["correct_mismatch"]),
             engine=read.text(NEMO_RL_FIELDS["engine"]),
             logs_rollouts=True,
+            model=read.text(NEMO_RL_FIELDS["model"]),
+            conflicts=tuple(duplicate_conflicts(own, "OmegaConf")),
+            unread={
+                name: text
+                for name, text in find_unread_settings(own, NEMO_RL_FIELDS).items()
+                if name not in ("model", "engine")
+            },
             user_settings={
                 field: render_setting(name, own[name]) for field, name in NEMO_RL_FIELDS.items() if name in own
             },

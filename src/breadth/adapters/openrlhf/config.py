@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import Settings, count_updates, render_setting
+from breadth.adapters.configs import Settings, count_updates, find_unread_settings, is_expression, render_setting
 from breadth.adapters.scripts import script_arguments
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig, UnusedSetting
@@ -37,6 +37,9 @@ OLDER_FLAGS: Mapping[str, str] = {
     "overlong_buffer_len": "reward.overlong_buffer_len",
     "use_dynamic_batch": "train.dynamic_batch_enable",
     "async_train": "train.async_enable",
+    "eval_steps": "eval.steps",
+    "eval_dataset": "eval.dataset",
+    "pretrain": "actor.model_name_or_path",
 }
 """Flag before 0.11 -> its present name."""
 DEFAULTS: Mapping[str, Any] = {
@@ -55,6 +58,7 @@ DEFAULTS: Mapping[str, Any] = {
     "rollout.top_p": 1.0,
     "algo.dynamic_filtering_enable": False,
     "algo.advantage.is_correction_enable": False,
+    "eval.steps": -1,
 }
 """Of OpenRLHF 0.11, read from its source; the same before."""
 OPENRLHF_FIELDS: Mapping[str, str] = {
@@ -77,14 +81,17 @@ OPENRLHF_FIELDS: Mapping[str, str] = {
     "dynamic_sampling": "algo.dynamic_filtering_enable",
     "correct_mismatch": "algo.advantage.is_correction_enable",
     "length_penalty": "reward.overlong_buffer_len",
+    "model": "actor.model_name_or_path",
 }
 """Field of `TrainerConfig` -> OpenRLHF's flag."""
+UPDATE_FLAGS = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size", "train.max_epochs")
+"""Flags that the updates per generation follow from."""
 SWITCH_FLAGS = frozenset({"dynamic_sampling", "correct_mismatch"})
 """Fields that are flags without a value."""
 DIRECT_FLAGS = (
     frozenset(OPENRLHF_FIELDS)
     - SWITCH_FLAGS
-    - {"clip_low", "clip_high", "kl_given", "estimator", "sequence_ratio", "length_penalty"}
+    - {"clip_low", "clip_high", "kl_given", "estimator", "sequence_ratio", "length_penalty", "model"}
 )
 """Fields whose value is that of the flag."""
 OPENRLHF_FLAG = re.compile(
@@ -143,7 +150,9 @@ class OpenRlhfSettings:
             correct_mismatch=read.switch("algo.advantage.is_correction_enable"),
             engine="vllm",
             logs_rollouts=False,
+            model=read.text("actor.model_name_or_path"),
             unused=tuple(unused_settings(read)),
+            unread={field: render_flag(names[name], own[name]) for field, name in unread_flags(own).items()},
             user_settings={
                 field: render_flag(names[name], own[name]) for field, name in OPENRLHF_FIELDS.items() if name in own
             },
@@ -160,6 +169,14 @@ class OpenRlhfSettings:
             f"--{back.get(name, name) if older else name}{value}"
             for name, value in (line.split("|", 1) for line in lines)
         )
+
+
+def unread_flags(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return our name, or OpenRLHF's, of the flags whose values are expressions -> the flag."""
+    fields = {field: name for field, name in OPENRLHF_FIELDS.items() if field != "model"}
+    found = {field: fields.get(field, field) for field in find_unread_settings(own, fields, ["eval.steps"])}
+    steps = [name for name in UPDATE_FLAGS if is_expression(own.get(name))]
+    return found | ({"updates": steps[0]} if steps else {})
 
 
 def render_flag(name: str, value: Any) -> str:
@@ -181,8 +198,7 @@ def clip_range(read: Settings) -> tuple[float | None, float | None]:
 
 def optimizer_steps(read: Settings) -> float | None:
     """Return optimizer steps per generation; None for asynchronous rollouts, which lag by more than updates."""
-    names = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size", "train.max_epochs")
-    prompts, group, batch, epochs = (read.number(name) for name in names)
+    prompts, group, batch, epochs = (read.number(name) for name in UPDATE_FLAGS)
     if not prompts or not group or not batch or not epochs or read.switch("train.async_enable") is not False:
         return None
     return count_updates(prompts * group, batch, epochs)
@@ -195,6 +211,14 @@ def unused_settings(read: Settings) -> Iterator[UnusedSetting]:
             render_flag("actor.eps_clip", read.own["actor.eps_clip"]),
             "eps_clip_low_high takes its place",
             intended=False,
+        )
+    every = read.number("eval.steps")
+    if read.own.get("eval.dataset") not in (None, "") and every is not None and every < 0:
+        yield UnusedSetting(
+            render_flag("eval.dataset", read.own["eval.dataset"]),
+            "nothing is evaluated while training: eval.steps is off"
+            + ("" if "eval.steps" in read.own else " unless it is set"),
+            intended="eval.steps" not in read.own,
         )
     if "algo.dynamic_filtering_range" in read.own and read.switch("algo.dynamic_filtering_enable") is False:
         value = read.own["algo.dynamic_filtering_range"]

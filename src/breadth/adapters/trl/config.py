@@ -1,18 +1,27 @@
-"""TRL's configuration: its defaults, its translation into a TrainerConfig, and what in it is unused or in conflict."""
+"""TRL's configuration: its defaults, and its translation into a TrainerConfig."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from breadth.adapters.configs import EXPONENT, Settings, read_table, render_setting, shallowest_leaves
+from breadth.adapters.configs import (
+    EXPONENT,
+    Settings,
+    find_unread_settings,
+    is_expression,
+    read_table,
+    render_setting,
+    shallowest_leaves,
+)
 from breadth.adapters.scripts import MAX_NOTEBOOK_BYTES, UNPACKED, call_keywords, script_arguments
+from breadth.adapters.trl.rules import trl_conflicts, trl_unused_settings
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
-from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting
+from breadth.doctor.trainer_config import TrainerConfig
 
 TRL_MARKERS = frozenset(
     {"num_generations", "max_completion_length", "epsilon_high", "loss_type", "scale_rewards", "num_iterations"}
@@ -102,119 +111,24 @@ TRL_FIELDS: Mapping[str, str] = {
     "logs_rollouts": "log_completions",
 }
 """Field of TrainerConfig -> field of GRPOConfig."""
+SWITCHES = ("sync_ref_model",)
+"""Settings that decide whether others have an effect, and that no field of TrainerConfig holds."""
+UPDATE_SETTINGS = ("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
+"""Settings that the updates per generation follow from."""
+OTHER_STAGES = re.compile(r"eval|valid|test|sft|infer|judge|teacher|critic|dpo", re.IGNORECASE)
+"""Sections of a larger file that hold settings of something other than the GRPO run."""
+MODEL_NAMES = ("model_name_or_path", "model_name", "base_model", "model_id", "model_path", "model")
+"""Names under which files give the model that is trained."""
 
 
-TWO_SIDED_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
-"""Losses that clip the ratio on both sides; sapo and vespo weight it differently, cispo caps it from above."""
 ROW_COUNTING_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
 """Losses of TRL that divide by the number of responses, including those without a counted token."""
-ADAPTIVE_SETTINGS = ("entropy_target", "entropy_coef_min", "entropy_coef_max", "entropy_coef_delta")
-"""Settings of the adaptive entropy bonus."""
-CORRECTION_SETTINGS = (
-    "vllm_importance_sampling_correction",
-    "vllm_importance_sampling_mode",
-    "vllm_importance_sampling_cap",
-    "vllm_importance_sampling_clip_max",
-    "vllm_importance_sampling_clip_min",
-)
-
-
-def trl_unused_settings(given: Settings) -> Iterator[UnusedSetting]:
-    """Yield settings of the user that TRL does not read."""
-    yield from _unused_without(
-        given,
-        ADAPTIVE_SETTINGS,
-        "use_adaptive_entropy",
-        "the coefficient follows a target only with use_adaptive_entropy=True",
-    )
-    yield from _unused_without(
-        given, CORRECTION_SETTINGS, "use_vllm", "there is nothing to correct without use_vllm=True"
-    )
-    yield from _unused_without(
-        given,
-        ("ref_model_mixup_alpha", "ref_model_sync_steps"),
-        "sync_ref_model",
-        "the reference stays without sync_ref_model",
-    )
-    yield from _unused_by_loss(given)
-    if given.switch("sync_ref_model") and given.number("beta") == 0:
-        yield UnusedSetting(given.describe("sync_ref_model"), "no reference policy is kept at beta=0", intended=True)
-
-
-def _unused_without(given: Settings, names: tuple[str, ...], switch: str, why: str) -> Iterator[UnusedSetting]:
-    """Yield settings whose switch is off; if the file itself turns it off, they are left-overs."""
-    spelled = given.describe(*(name for name in names if given.own.get(name) not in (None, False)))
-    if spelled and given.switch(switch) is False:
-        yield UnusedSetting(spelled, why, intended=switch not in given.own)
-
-
-def _unused_by_loss(given: Settings) -> Iterator[UnusedSetting]:
-    """Yield settings that the loss does not read."""
-    loss = given.text("loss_type")
-    if loss is None:
-        return
-    unread = {
-        "epsilon": loss not in TWO_SIDED_LOSSES,
-        "epsilon_high": loss in ("sapo", "vespo"),
-        "delta": loss not in TWO_SIDED_LOSSES,
-        "sapo_temperature_neg": loss != "sapo",
-        "sapo_temperature_pos": loss != "sapo",
-    }
-    for name, unused in unread.items():
-        if unused and given.own.get(name) is not None:
-            yield UnusedSetting(
-                given.describe(name), f"loss_type={loss!r} does not read it", intended="loss_type" not in given.own
-            )
-
-
-def trl_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
-    """Yield settings that TRL refuses together, or that its documentation advises against."""
-    group, rollouts = read.whole("num_generations"), read.whole("generation_batch_size")
-    if rollouts and given.own.get("steps_per_generation") is not None and "generation_batch_size" in given.own:
-        yield Conflict(
-            given.describe("generation_batch_size", "steps_per_generation"),
-            "TRL accepts one of the two",
-            consequence="refused",
-        )
-    if group and rollouts and rollouts % group:
-        spelled = render_setting("generation_batch_size", rollouts) + ", " + render_setting("num_generations", group)
-        yield Conflict(
-            spelled,
-            f"{rollouts} rollouts per generation are not a multiple of groups of {group}",
-            consequence="refused",
-        )
-    yield from adaptive_conflicts(read, given)
-    loss, scale = given.text("loss_type"), given.own.get("scale_rewards")
-    if loss == "dr_grpo" and "loss_type" in given.own and scale in (None, True, "group", "batch"):
-        why = (
-            "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still"
-            " divided by"
-        )
-        yield Conflict(
-            given.describe("loss_type", "scale_rewards"),
-            f"{why} without scale_rewards='none' (arXiv 2503.20783)",
-            consequence="slight",
-        )
-
-
-def adaptive_conflicts(read: Settings, given: Settings) -> Iterator[Conflict]:
-    """Yield bounds of the adaptive entropy coefficient that contradict each other."""
-    start, low, high = (read.number(name) for name in ("entropy_coef", "entropy_coef_min", "entropy_coef_max"))
-    if not read.switch("use_adaptive_entropy") or start is None or low is None or high is None:
-        return
-    spelled = given.describe("entropy_coef", "entropy_coef_min", "entropy_coef_max")
-    if low > high:
-        yield Conflict(
-            spelled, f"the smallest coefficient, {low:g}, is above the largest, {high:g}", consequence="wrong"
-        )
-    elif start > high:
-        yield Conflict(
-            spelled, f"the coefficient starts at {start:g}, above its largest value, {high:g}", consequence="wrong"
-        )
-
-
 CONFIG_CLASSES = frozenset({"GRPOConfig"})
 """Classes whose keywords are settings."""
+TRAINER_CLASSES = frozenset({"GRPOTrainer", "BreadthGRPOTrainer"})
+"""Classes that get the model and the reward functions."""
+TRAINER_ARGUMENTS = ("model", "reward_funcs")
+"""Of the arguments of a trainer, those that we read; the rest are no settings."""
 TRL_CLIPPED_LOSSES: Mapping[str, bool] = {
     **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"), True),
     **dict.fromkeys(("sapo", "vespo"), False),
@@ -224,6 +138,8 @@ MARKER_PATTERNS = tuple(
     re.compile(rb"\b" + name.replace("_", "[_-]").encode() + rb"\b[\"']?\s*[:= ]") for name in TRL_MARKERS
 )
 """Patterns of a file that sets one of TRL_MARKERS."""
+AXOLOTL_GRPO = re.compile(rb"""^["']?rl["']?:\s*["']?(grpo|gdpo)\b""", re.MULTILINE)
+"""axolotl's choice of GRPO; it keeps TRL's settings under ``trl:``."""
 SCRIPTS = (".sh", ".bash", ".txt")
 
 
@@ -233,6 +149,8 @@ class TrlSettings:
 
     trainer = "trl"
     """Name in the catalogue."""
+    known_values = "in the script: open('grpo_config.json', 'w').write(config.to_json_string()); then name that file"
+    """How to get a file with every value in it."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
         """Recognise a call of GRPOConfig, or two settings typical of TRL's GRPO."""
@@ -240,7 +158,7 @@ class TrlSettings:
             return b"GRPOConfig(" in start
         if path.suffix == ".ipynb":
             return contains_anywhere(path, start, b"GRPOConfig(")
-        if b"actor_rollout_ref" in start or b'"log_history"' in start:
+        if b"actor_rollout_ref" in start or b'"log_history"' in start or AXOLOTL_GRPO.search(start):
             return False
         if path.suffix in SCRIPTS and re.search(rb"\btrl\s+grpo\b", start):
             return True
@@ -249,7 +167,10 @@ class TrlSettings:
     def read(self, path: Path) -> Mapping[str, Any]:
         """Return the settings of a file; in nested tables those that GRPOConfig knows, at any level."""
         if path.suffix in (".py", ".ipynb"):
-            return call_keywords(path, CONFIG_CLASSES)
+            passed = call_keywords(path, TRAINER_CLASSES)
+            return {name: passed[name] for name in TRAINER_ARGUMENTS if name in passed} | call_keywords(
+                path, CONFIG_CLASSES
+            )
         if path.suffix in SCRIPTS:
             return script_arguments(path)
         found = read_table(path)
@@ -257,7 +178,7 @@ class TrlSettings:
             raise BrokenFileError(
                 path, "contains no table of settings.", "Pass the file that GRPOConfig is built from."
             )
-        return shallowest_leaves(found)
+        return grpo_leaves(found)
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate into a TrainerConfig; computed values and values of the wrong type are unknown."""
@@ -290,7 +211,7 @@ class TrlSettings:
             aggregation=loss,
             temperature=read.number("temperature"),
             top_p=read.number("top_p"),
-            top_k=read.whole("top_k"),
+            top_k=read.top_k("top_k"),
             min_p=read.number("min_p"),
             repetition_penalty=read.number("repetition_penalty"),
             max_completion_length=read.whole("max_completion_length"),
@@ -303,9 +224,12 @@ class TrlSettings:
             correct_mismatch=read.switch("vllm_importance_sampling_correction") if read.switch("use_vllm") else None,
             engine={True: "vllm", False: "hf", None: None}[read.switch("use_vllm")],
             logs_rollouts=read.switch("log_completions"),
+            model=next((name for key in MODEL_NAMES if (name := read.text(key))), None),
+            thinking=read.switch("enable_thinking"),
             unused=tuple(trl_unused_settings(given)),
             conflicts=tuple(trl_conflicts(read, given)),
             text_numbers=numbers_as_text(given.own),
+            unread=trl_unread_settings(everything),
             user_settings=trl_spelled_settings(given.own),
         )
 
@@ -314,6 +238,43 @@ class TrlSettings:
         from breadth.adapters.trl.patch import render_patch  # it reads this file's tables
 
         return render_patch(changes, config)
+
+
+def grpo_leaves(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of a file's tables by last name; those of the section with GRPO's settings win.
+
+    A section of another stage (``eval``, ``sft``, ...) next to it has settings of the same names, so it is left out.
+    """
+    section = grpo_section(table)
+    found = shallowest_leaves(drop_other_stages(table, section))
+    return found if section is None else found | shallowest_leaves(section)
+
+
+def grpo_section(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the nested table that holds the most of TRL_MARKERS; None if the file itself does, or none does."""
+    sections = [inner for inner in table.values() if isinstance(inner, Mapping)]
+    deeper = [found for inner in sections if (found := grpo_section(inner)) is not None]
+    best = max([*sections, *deeper], key=lambda inner: len(TRL_MARKERS & inner.keys()), default=None)
+    here = len(TRL_MARKERS & table.keys())
+    return best if best is not None and len(TRL_MARKERS & best.keys()) > here else None
+
+
+def drop_other_stages(table: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a table without the sections of other stages."""
+    return {
+        name: value
+        for name, value in table.items()
+        if not isinstance(value, Mapping) or value is section or not OTHER_STAGES.search(str(name))
+    }
+
+
+def trl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that are expressions; ``**table`` from elsewhere may hold any of them."""
+    found = find_unread_settings(own, TRL_FIELDS, SWITCHES)
+    steps = [name for name in UPDATE_SETTINGS if is_expression(own.get(name))]
+    found |= {"updates": Settings(own).describe(*steps)} if steps else {}
+    found |= {UNPACKED: f"**{own[UNPACKED]}"} if UNPACKED in own else {}
+    return {name: spelled for name, spelled in found.items() if name != "length_penalty"}
 
 
 def contains_anywhere(path: Path, start: bytes, sign: bytes) -> bool:
@@ -398,7 +359,7 @@ def has_shaped_reward(read: Settings) -> bool | None:
 def trl_length_penalty(read: Settings) -> bool | None:
     """Whether a reward function penalises length, by its name; None if unknown."""
     names = read.own.get("reward_funcs")
-    known = [str(name) for name in names] if isinstance(names, list) else []
+    known = [str(name) for name in names] if isinstance(names, list) else [str(names)] if is_expression(names) else []
     penal = [name for name in known if "overlong" in name or ("len" in name and ("penal" in name or "punish" in name))]
     return True if penal else None
 
@@ -412,7 +373,9 @@ def numbers_as_text(own: Mapping[str, Any]) -> dict[str, str]:
 def trl_spelled_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return field of TrainerConfig -> the user's own spelling of it."""
     found = {field: render_setting(name, own[name]) for field, name in TRL_FIELDS.items() if name in own}
-    steps = Settings(own).describe("num_iterations", "steps_per_generation", "gradient_accumulation_steps")
+    model = next((name for name in MODEL_NAMES if isinstance(own.get(name), str)), None)
+    found |= {} if model is None else {"model": render_setting(model, own[model])}
+    steps = Settings(own).describe(*UPDATE_SETTINGS)
     return found | ({"updates": steps} if steps else {})
 
 

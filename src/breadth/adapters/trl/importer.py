@@ -188,23 +188,22 @@ PRINTED_DICT_BYTES = re.compile(rb"\{'[^{}]*\}")
 LOG_KEYS = (b'"loss"', b'"reward"', b'"grad_norm"', b'"train_runtime"')
 PRINTED_KEYS = tuple(f"'{name}': ".encode() for name in sorted(LOG_ROW_METRICS))
 
+IN_REWARD = "from TRL 1.0 on, in a reward function: log_extra"
+"""Where TRL lets users log a column of their own."""
 TRL_SWITCHES = {
     "rollouts": "GRPOConfig(log_completions=True)",
-    "kl_reference": "GRPOConfig(beta=0.001): without a reference policy there is no divergence from it",
-    "mismatch": "GRPOConfig(use_vllm=True, vllm_importance_sampling_correction=True)",
-    "entropy": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
-    "zero_variance_groups": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
-    "truncated": "nothing to set: GRPOTrainer of trl>=1.16 logs it; upgrade",
-    "answer": "in a reward function: log_extra('answer', answers), with GRPOConfig(log_completions=True)",
-    "correct": (
-        "in a reward function: log_extra('correct', [reward == 1 for reward in rewards]), with"
-        " GRPOConfig(log_completions=True)"
+    "kl_reference": (
+        "logged where the loss has a KL penalty (beta above 0); do not add one only to see it: compare with the base"
+        " model afterwards"
     ),
-    "tokens": (
-        "in a reward function: log_extra('tokens', [len(ids) for ids in completion_ids]), with"
-        " GRPOConfig(log_completions=True)"
-    ),
-    "token_ids": "in a reward function: log_extra('token_ids', completion_ids), with GRPOConfig(log_completions=True)",
+    "mismatch": "nothing to set: where vLLM samples (use_vllm=True), TRL logs it from 0.23 on by itself; upgrade",
+    "entropy": "nothing to set: TRL logs it from 0.20 (July 2025) on by itself; upgrade",
+    "zero_variance_groups": "nothing to set: TRL logs it from 0.18 (May 2025) on by itself; upgrade",
+    "truncated": "nothing to set: TRL logs it from 0.17 (April 2025) on by itself; upgrade",
+    "answer": f"{IN_REWARD}('answer', answers), with GRPOConfig(log_completions=True)",
+    "correct": f"{IN_REWARD}('correct', [reward == 1 for reward in rewards]), with GRPOConfig(log_completions=True)",
+    "tokens": f"{IN_REWARD}('tokens', [len(ids) for ids in completion_ids]), with GRPOConfig(log_completions=True)",
+    "token_ids": f"{IN_REWARD}('token_ids', completion_ids), with GRPOConfig(log_completions=True)",
 }
 
 

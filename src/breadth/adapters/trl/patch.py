@@ -25,7 +25,13 @@ REPLACED = (
     "kl",
 )
 """Fields that our objective sets instead of GRPOConfig."""
-SAME_VALUE_FIELDS = frozenset(TRL_FIELDS) - {"kl_given", "prompts", "length_penalty", "engine", "max_prompt_length"}
+SAME_VALUE_FIELDS = frozenset(TRL_FIELDS) - {
+    "kl_given",
+    "prompts",
+    "length_penalty",
+    "engine",
+    "max_prompt_length",
+}
 """Fields with the same value in GRPOConfig."""
 
 

@@ -2,253 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from breadth.adapters.configs import Settings, count_updates, flatten_table, load_yaml, read_table, render_setting
+from breadth.adapters.configs import (
+    Settings,
+    count_updates,
+    duplicate_conflicts,
+    find_unread_settings,
+    flatten_table,
+    is_expression,
+    load_yaml,
+    read_table,
+    render_setting,
+)
 from breadth.adapters.scripts import script_arguments
+from breadth.adapters.verl.names import (
+    ACTOR,
+    BASE_CONFIG,
+    COVARIANCE_LOSSES,
+    KNOWN_BASE_CONFIGS,
+    LENGTH_PENALTY_SWITCHES,
+    LOSS,
+    MAX_SECTION_DEPTH,
+    OWN_LOSS_KEYS,
+    ROLLOUT,
+    SETTING_PREFIXES,
+    SWITCHES,
+    UPDATE_SETTINGS,
+    VERL_CLIPPED_LOSSES,
+    VERL_DEFAULTS,
+    VERL_FIELDS,
+    VERL_TABLE,
+)
+from breadth.adapters.verl.rules import reward_manager, verl_conflicts, verl_unused_settings
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
-from breadth.doctor.trainer_config import Conflict, TrainerConfig, UnusedSetting
-
-ACTOR, ROLLOUT, LOSS = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.actor.policy_loss"
-SETTING_PREFIXES = (
-    "actor_rollout_ref.",
-    "algorithm.",
-    "data.",
-    "trainer.",
-    "reward",
-    "critic.",
-    "custom_reward_function.",
-)
-"""Prefixes of verl's settings."""
-BASE_CONFIG = "config_name"
-"""Key of the base configuration that the settings override."""
-KNOWN_BASE_CONFIGS = frozenset({"ppo_trainer", "ppo_megatron_trainer", "dapo_trainer", "dapo_megatron_trainer"})
-"""Base configurations with these defaults; with another one, settings that are not set are unknown."""
-VERL_DEFAULTS: Mapping[str, Any] = {
-    f"{ROLLOUT}.n": 1,
-    "data.train_batch_size": 1024,
-    "data.max_prompt_length": 512,
-    "data.max_response_length": 512,
-    f"{ACTOR}.ppo_mini_batch_size": 256,
-    f"{ACTOR}.ppo_epochs": 1,
-    f"{ACTOR}.use_dynamic_bsz": False,
-    f"{ACTOR}.optim.lr": 1e-6,
-    f"{ACTOR}.clip_ratio": 0.2,
-    f"{ACTOR}.clip_ratio_low": 0.2,
-    f"{ACTOR}.clip_ratio_high": 0.2,
-    f"{ACTOR}.clip_ratio_c": 3.0,
-    f"{ACTOR}.use_kl_loss": False,
-    f"{ACTOR}.kl_loss_coef": 0.001,
-    f"{ACTOR}.loss_agg_mode": "token-mean",
-    f"{LOSS}.loss_mode": "vanilla",
-    f"{LOSS}.clip_cov_ratio": 0.0002,
-    f"{LOSS}.clip_cov_lb": 1.0,
-    f"{LOSS}.clip_cov_ub": 5.0,
-    f"{LOSS}.kl_cov_ratio": 0.0002,
-    f"{LOSS}.ppo_kl_coef": 0.1,
-    f"{ROLLOUT}.temperature": 1.0,
-    f"{ROLLOUT}.top_p": 1,
-    f"{ROLLOUT}.top_k": -1,
-    "algorithm.adv_estimator": "gae",
-    "algorithm.norm_adv_by_std_in_grpo": True,
-    "algorithm.filter_groups.enable": False,
-    "algorithm.filter_groups.metric": "reward",
-    "algorithm.use_kl_in_reward": False,
-    "algorithm.kl_ctrl.kl_coef": 0.001,
-    "algorithm.rollout_correction.rollout_is": None,
-    "algorithm.rollout_correction.rollout_is_threshold": 2.0,
-    "algorithm.rollout_correction.bypass_mode": False,
-    "reward.reward_manager.name": "naive",
-    "trainer.rollout_data_dir": None,
-}
-"""Of verl 0.9, checked against it by a test; ``entropy_coeff`` is left out, because earlier versions had 0.001."""
-VERL_FIELDS: Mapping[str, str] = {
-    "group": f"{ROLLOUT}.n",
-    "prompts": "data.train_batch_size",
-    "mini_batch": f"{ACTOR}.ppo_mini_batch_size",
-    "micro_batch": f"{ACTOR}.ppo_micro_batch_size_per_gpu",
-    "learning_rate": f"{ACTOR}.optim.lr",
-    "estimator": "algorithm.adv_estimator",
-    "clip_low": f"{ACTOR}.clip_ratio_low",
-    "clip_high": f"{ACTOR}.clip_ratio_high",
-    "dual_clip": f"{ACTOR}.clip_ratio_c",
-    "kl": f"{ACTOR}.kl_loss_coef",
-    "kl_given": f"{ACTOR}.kl_loss_coef",
-    "entropy_bonus": f"{ACTOR}.entropy_coeff",
-    "loss": f"{LOSS}.loss_mode",
-    "covariance": f"{LOSS}.loss_mode",
-    "aggregation": f"{ACTOR}.loss_agg_mode",
-    "temperature": f"{ROLLOUT}.temperature",
-    "top_p": f"{ROLLOUT}.top_p",
-    "top_k": f"{ROLLOUT}.top_k",
-    "repetition_penalty": f"{ROLLOUT}.repetition_penalty",
-    "max_completion_length": "data.max_response_length",
-    "max_prompt_length": "data.max_prompt_length",
-    "context": f"{ROLLOUT}.max_model_len",
-    "dynamic_sampling": "algorithm.filter_groups.enable",
-    "filter_metric": "algorithm.filter_groups.metric",
-    "correct_mismatch": "algorithm.rollout_correction.rollout_is",
-    "engine": f"{ROLLOUT}.name",
-    "logs_rollouts": "trainer.rollout_data_dir",
-}
-"""Field of TrainerConfig -> verl's setting."""
-COVARIANCE_LOSSES: Mapping[str, Literal["clip-cov", "kl-cov"]] = {"clip_cov": "clip-cov", "kl_cov": "kl-cov"}
-"""Losses of verl that select tokens by covariance."""
-VERL_CLIPPED_LOSSES: Mapping[str, bool] = {
-    **dict.fromkeys(("vanilla", "gspo", "clip_cov", "geo_mean", "cispo", "dppo_tv", "dppo_kl"), True),
-    **dict.fromkeys(("kl_cov", "sapo", "gpg", "dro"), False),
-}
-"""verl's losses -> whether they read clip_ratio_low and clip_ratio_high."""
-DUAL_CLIP_LOSSES = ("vanilla", "dppo_tv", "dppo_kl")
-"""Losses that read clip_ratio_c."""
-LENGTH_PENALTY_SWITCHES = (
-    "reward_model.overlong_buffer.enable",
-    "reward.reward_kwargs.overlong_buffer_cfg.enable",
-    "reward_model.reward_kwargs.overlong_buffer_cfg.enable",
-    "custom_reward_function.overlong_buffer.enable",
-)
-"""Switches of a length penalty in verl's versions and recipes."""
-REWARD_MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager", "reward_manager.name")
-"""Settings that name the reward manager in verl's versions; of verl's own only ``dapo`` reads a length penalty."""
-VERL_GROUP_ESTIMATORS = frozenset(
-    {"grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline", "opo", "gpg", "grpo_vectorized", "rloo_vectorized"}
-)
-"""Estimators of verl that compare the responses of a prompt; their advantage is one number per response."""
-
-
-KL_LOSS, KL_REWARD = f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"
-
-
-def verl_unused_settings(read: Settings) -> Iterator[UnusedSetting]:
-    """Yield settings of the user that verl does not read."""
-    yield from _unused_without(read, f"{ACTOR}.kl_loss_coef", KL_LOSS, KL_REWARD)
-    yield from _unused_without(read, "algorithm.kl_ctrl.kl_coef", KL_REWARD, KL_LOSS)
-    yield from unread_clip_ratio(read)
-    yield from _unused_by_loss(read)
-    threshold = "algorithm.rollout_correction.rollout_is_threshold"
-    if threshold in read.own and read.is_off("algorithm.rollout_correction.rollout_is"):
-        named = "algorithm.rollout_correction.rollout_is" in read.own
-        yield UnusedSetting(
-            read.describe(threshold), "rollout_is sets no weights that it could truncate", intended=not named
-        )
-    penalty = next((name for name in LENGTH_PENALTY_SWITCHES[:3] if read.switch(name)), None)
-    manager = reward_manager(read)
-    if penalty is not None and manager == "naive":
-        yield UnusedSetting(
-            read.describe(penalty), "the reward manager naive does not read it; dapo does", intended=True
-        )
-
-
-def reward_manager(read: Settings) -> str | None:
-    """Return the name of the reward manager; None if unknown."""
-    named = [read.text(name) for name in REWARD_MANAGERS if name in read.own]
-    return named[0] if named else read.text(REWARD_MANAGERS[0])
-
-
-def _unused_without(read: Settings, name: str, switch: str, other: str) -> Iterator[UnusedSetting]:
-    """Yield a coefficient whose switch is off; a left-over if the file turns it off, or uses the other switch."""
-    if name in read.own and read.number(name) and read.switch(switch) is False:
-        why = f"{switch.rpartition('.')[2]} is off" + ("" if switch in read.own else " unless it is set")
-        yield UnusedSetting(read.describe(name), why, intended=switch not in read.own and not read.switch(other))
-
-
-def unread_clip_ratio(read: Settings) -> Iterator[UnusedSetting]:
-    """Yield clip_ratio if it differs from clip_ratio_low and clip_ratio_high, which the losses read."""
-    both = f"{ACTOR}.clip_ratio"
-    value = read.number(both)
-    if both not in read.own or value is None:
-        return
-    low, high = read.number(f"{both}_low"), read.number(f"{both}_high")
-    if low is not None and high is not None and value not in (low, high):
-        why = f"verl's losses read clip_ratio_low and clip_ratio_high, which are {low:g} and {high:g} here"
-        yield UnusedSetting(
-            read.describe(both), why, intended=f"{both}_low" not in read.own and f"{both}_high" not in read.own
-        )
-
-
-def _unused_by_loss(read: Settings) -> Iterator[UnusedSetting]:
-    """Yield settings that the loss does not read."""
-    mode = read.text(f"{LOSS}.loss_mode")
-    if mode is None or mode not in VERL_CLIPPED_LOSSES:
-        return
-    unread = {
-        f"{ACTOR}.clip_ratio_low": not VERL_CLIPPED_LOSSES[mode],
-        f"{ACTOR}.clip_ratio_high": not VERL_CLIPPED_LOSSES[mode],
-        f"{ACTOR}.clip_ratio_c": mode not in DUAL_CLIP_LOSSES,
-        f"{LOSS}.clip_cov_ratio": mode != "clip_cov",
-        f"{LOSS}.clip_cov_lb": mode != "clip_cov",
-        f"{LOSS}.clip_cov_ub": mode != "clip_cov",
-        f"{LOSS}.kl_cov_ratio": mode != "kl_cov",
-        f"{LOSS}.ppo_kl_coef": mode != "kl_cov",
-    }
-    for name, unused in unread.items():
-        if unused and name in read.own:
-            yield UnusedSetting(
-                read.describe(name), f"loss_mode={mode} does not read it", intended=f"{LOSS}.loss_mode" not in read.own
-            )
-
-
-def verl_conflicts(read: Settings) -> Iterator[Conflict]:
-    """Yield settings that verl refuses together, or that its documentation advises against."""
-    if read.switch(KL_LOSS) and read.switch(KL_REWARD):
-        yield Conflict(
-            read.describe(KL_LOSS, KL_REWARD),
-            "the KL to the reference is penalised twice, in the loss and in the reward",
-            consequence="slight",
-        )
-    yield from batch_conflicts(read)
-    averaged, scaled = f"{ACTOR}.loss_agg_mode", "algorithm.norm_adv_by_std_in_grpo"
-    if (
-        read.text(averaged) == "seq-mean-token-sum-norm"
-        and read.switch(scaled)
-        and read.text("algorithm.adv_estimator") == "grpo"
-    ):
-        why = (
-            "Dr. GRPO takes both the length and the spread of rewards out of the average; the spread is still"
-            " divided by"
-        )
-        yield Conflict(
-            read.describe(averaged, scaled), f"{why} without {scaled}=False (arXiv 2503.20783)", consequence="slight"
-        )
-
-
-def batch_conflicts(read: Settings) -> Iterator[Conflict]:
-    """Yield batch sizes that do not fit together."""
-    whole, part = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
-    prompts, mini, group = read.whole(whole), read.whole(part), read.whole(f"{ROLLOUT}.n")
-    dynamic = read.switch(f"{ACTOR}.use_dynamic_bsz")
-    if prompts and mini and whole in read.own:
-        yield from _mini_batch_conflicts(
-            read.describe(whole, part), prompts, mini, dynamic=dynamic, given=part in read.own
-        )
-    per_node, nodes = read.whole("trainer.n_gpus_per_node"), read.whole("trainer.nnodes")
-    gpus = per_node * nodes if per_node and nodes else None
-    if prompts and group and gpus and dynamic is False and whole in read.own and prompts * group % gpus:
-        spelled = read.describe(whole, f"{ROLLOUT}.n", "trainer.n_gpus_per_node", "trainer.nnodes")
-        yield Conflict(
-            spelled,
-            f"{prompts * group} rollouts cannot be distributed evenly over {gpus} devices",
-            consequence="refused",
-        )
-
-
-def _mini_batch_conflicts(
-    spelled: str, prompts: int, mini: int, *, dynamic: bool | None, given: bool
-) -> Iterator[Conflict]:
-    """Compare mini-batch and generation; with dynamic batches verl does not refuse a larger one, but pads."""
-    if mini > prompts:
-        why = (
-            f"a mini-batch of {mini} prompts{'' if given else ', the default,'} is larger than the {prompts} of a"
-            " generation"
-        )
-        yield Conflict(spelled, why, consequence="refused" if dynamic is False else "wrong" if given else "slight")
-    elif given and prompts % mini:
-        why = f"{prompts} prompts are no whole number of mini-batches of {mini}: the last one is short or padded"
-        yield Conflict(spelled, why, consequence="slight")
+from breadth.doctor.trainer_config import TrainerConfig
 
 
 @dataclass(frozen=True)
@@ -257,10 +49,21 @@ class VerlSettings:
 
     trainer = "verl"
     """Name in the catalogue."""
+    known_values = (
+        "Hydra saves every value as outputs/DATE/TIME/.hydra/config.yaml where the run starts: name that file"
+    )
+    """How to get a file with every value in it."""
 
     def recognises(self, path: Path, start: bytes) -> bool:
         """Recognise the table that only verl has; a log that prints it is not a configuration."""
-        return b"actor_rollout_ref" in start and path.suffix in (".yaml", ".yml", ".json", ".sh", ".bash", ".txt")
+        return VERL_TABLE.search(start) is not None and path.suffix in (
+            ".yaml",
+            ".yml",
+            ".json",
+            ".sh",
+            ".bash",
+            ".txt",
+        )
 
     def read(self, path: Path) -> Mapping[str, Any]:
         """Return the settings of a file by dotted path, and the base configuration if the file names one."""
@@ -274,12 +77,13 @@ class VerlSettings:
 
     def translate(self, config: Mapping[str, Any]) -> TrainerConfig:
         """Translate into a TrainerConfig; expressions are unknown."""
-        everything = dict(flatten_table(config))
+        original = dict(flatten_table(config))
+        everything = with_present_names(original)
         read = Settings(everything, VERL_DEFAULTS if has_known_base(everything) else {})
         given = Settings(nondefault_settings(everything), read.defaults)
         mode = read.text(f"{LOSS}.loss_mode")
-        penalised, top_k = has_length_penalty(read), read.whole(f"{ROLLOUT}.top_k")
-        return TrainerConfig(
+        penalised = has_length_penalty(read)
+        found = TrainerConfig(
             group=read.whole(f"{ROLLOUT}.n"),
             prompts=read.whole("data.train_batch_size"),
             mini_batch=read.whole(f"{ACTOR}.ppo_mini_batch_size"),
@@ -305,7 +109,7 @@ class VerlSettings:
             aggregation=read.text(f"{ACTOR}.loss_agg_mode"),
             temperature=read.number(f"{ROLLOUT}.temperature"),
             top_p=read.number(f"{ROLLOUT}.top_p"),
-            top_k=0 if top_k == -1 else top_k,
+            top_k=read.top_k(f"{ROLLOUT}.top_k"),
             repetition_penalty=read.number(f"{ROLLOUT}.repetition_penalty"),
             max_completion_length=read.whole("data.max_response_length"),
             max_prompt_length=read.whole("data.max_prompt_length"),
@@ -318,16 +122,62 @@ class VerlSettings:
             correct_mismatch=corrects_mismatch(read),
             engine=read.text(f"{ROLLOUT}.name"),
             logs_rollouts=logs_rollouts(read),
+            model=read.text(VERL_FIELDS["model"]),
+            thinking=read.switch(VERL_FIELDS["thinking"]),
             unused=tuple(verl_unused_settings(given)),
-            conflicts=tuple(verl_conflicts(given)),
+            conflicts=(*verl_conflicts(given), *duplicate_conflicts(everything, "OmegaConf")),
+            unread=verl_unread_settings(everything),
             user_settings=verl_spelled_settings(given.own),
         )
+        return spell_as_in(found, original, everything)
 
     def patch(self, changes: Sequence[Change], config: TrainerConfig) -> tuple[str, ...]:
         """Render changes as Hydra overrides, or as a chain where verl has no setting."""
         from breadth.adapters.verl.patch import render_patch  # it reads this file's tables
 
         return render_patch(changes, config)
+
+
+def with_present_names(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with those of the KL-Cov fork under verl's present names, shares as fractions."""
+    found = dict(own)
+    for older, present in OWN_LOSS_KEYS.items():
+        if older in own and present not in own:
+            percent = Settings(own).number(older) if older.endswith("k_percent") else None
+            found[present] = own[older] if percent is None else percent / 100
+            del found[older]
+    return found
+
+
+def spell_as_in(config: TrainerConfig, original: Mapping[str, Any], present: Mapping[str, Any]) -> TrainerConfig:
+    """Return a configuration that names the fork's settings as its file does."""
+    spelled = {
+        render_setting(new, present[new]): render_setting(old, original[old])
+        for old, new in OWN_LOSS_KEYS.items()
+        if old in original and new in present
+    }
+    if not spelled:
+        return config
+
+    def respell(text: str) -> str:
+        for new, old in spelled.items():
+            text = text.replace(new, old)
+        return text
+
+    return replace(
+        config,
+        unused=tuple(replace(setting, setting=respell(setting.setting)) for setting in config.unused),
+        unread={name: respell(text) for name, text in config.unread.items()},
+        user_settings={name: respell(text) for name, text in config.user_settings.items()},
+    )
+
+
+def verl_unread_settings(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that are expressions."""
+    found = find_unread_settings(own, VERL_FIELDS, SWITCHES)
+    steps = [name for name in UPDATE_SETTINGS if is_expression(own.get(name))]
+    found |= {"updates": Settings(own).describe(*steps)} if steps else {}
+    return {name: spelled for name, spelled in found.items() if name not in ("logs_rollouts", "model")}
 
 
 def read_settings_table(path: Path) -> dict[str, Any]:
@@ -342,7 +192,15 @@ def read_settings_table(path: Path) -> dict[str, Any]:
         raise BrokenFileError(
             path, "contains neither a table nor a list of overrides.", "Pass verl's YAML, or Hydra's overrides.yaml."
         )
-    return dict(flatten_table(found))
+    return dict(flatten_table(verl_section(found) or found))
+
+
+def verl_section(table: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any] | None:
+    """Return the table that holds ``actor_rollout_ref``, which may be a section of a larger file."""
+    if "actor_rollout_ref" in table or depth > MAX_SECTION_DEPTH:
+        return table
+    sections = (verl_section(inner, depth + 1) for inner in table.values() if isinstance(inner, Mapping))
+    return next((found for found in sections if found is not None and "actor_rollout_ref" in found), None)
 
 
 def parse_override(text: str) -> Any:
@@ -424,7 +282,7 @@ def logs_rollouts(read: Settings) -> bool | None:
 def verl_spelled_settings(own: Mapping[str, Any]) -> dict[str, str]:
     """Return field of TrainerConfig -> the user's own spelling of it."""
     found = {field: render_setting(name, own[name]) for field, name in VERL_FIELDS.items() if name in own}
-    steps = Settings(own).describe("data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs")
+    steps = Settings(own).describe(*UPDATE_SETTINGS)
     return found | ({"updates": steps} if steps else {})
 
 

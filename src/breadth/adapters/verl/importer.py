@@ -228,9 +228,14 @@ DUMP_KEYS = frozenset({"input", "output", "score"})
 DUMP_NAME = re.compile(r"\d+\.jsonl")
 
 VERL_SWITCHES = {
-    "rollouts": "trainer.rollout_data_dir=DIR, and for held-out problems trainer.validation_data_dir=DIR/validation",
+    "rollouts": (
+        "trainer.rollout_data_dir=DIR, and for held-out problems trainer.validation_data_dir=DIR/validation (verl 0.4"
+        " or later)"
+    ),
     "entropy": "actor_rollout_ref.actor.calculate_entropy=true",
-    "kl_reference": "actor_rollout_ref.actor.use_kl_loss=true",
+    "kl_reference": (
+        "actor_rollout_ref.actor.use_kl_loss=true with actor_rollout_ref.actor.kl_loss_coef=0: measured, not penalized"
+    ),
     "mismatch": "actor_rollout_ref.rollout.calculate_log_probs=true",
     "correct": (
         "return {'score': reward, 'acc': right} from reward.custom_reward_function; "

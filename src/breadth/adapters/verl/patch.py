@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from breadth.adapters.verl.config import ACTOR, COVARIANCE_LOSSES, LOSS, ROLLOUT, VERL_FIELDS, VERL_GROUP_ESTIMATORS
+from breadth.adapters.verl.names import ACTOR, COVARIANCE_LOSSES, LOSS, ROLLOUT, VERL_FIELDS, VERL_GROUP_ESTIMATORS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 
@@ -16,6 +17,8 @@ SAME_VALUE_SETTINGS = frozenset(VERL_FIELDS) - {
     "filter_metric",
     "max_prompt_length",
     "estimator",
+    "model",
+    "thinking",
 }
 """Fields with the same value in verl's setting."""
 MAX_MINI_BATCH = 100_000
@@ -29,7 +32,18 @@ def render_patch(changes: Sequence[Change], config: TrainerConfig) -> tuple[str,
     overrides = [line for change in changes for line in change_overrides(change, config, changes)]
     target = next((change for change in changes if change.setting == "entropy_target"), None)
     chain = [] if target is None else ["# chain.toml:", *target_chain(float(target.value), config)]
-    return (*dict.fromkeys(overrides), *chain)
+    return (*dict.fromkeys(spell_for_fork(overrides, config)), *chain)
+
+
+def spell_for_fork(overrides: Sequence[str], config: TrainerConfig) -> list[str]:
+    """Return overrides under the names of the KL-Cov fork where the user's file has those."""
+    if not config.user_settings.get("loss", "").startswith(f"{ACTOR}.loss_mode"):
+        return list(overrides)
+    if any("BreadthLoss" in line for line in overrides):
+        return ["# this needs verl 0.9; the file is for the fork that published KL-Cov", *overrides]
+    percent = re.compile(rf"^{re.escape(LOSS)}\.kl_cov_ratio=(.+)$")
+    named = [percent.sub(lambda match: f"{ACTOR}.k_percent={100 * float(match[1]):g}", line) for line in overrides]
+    return [line.replace(f"{LOSS}.", f"{ACTOR}.") for line in named]
 
 
 def change_overrides(change: Change, config: TrainerConfig, changes: Sequence[Change]) -> Sequence[str]:

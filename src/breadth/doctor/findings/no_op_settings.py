@@ -15,6 +15,7 @@ from breadth.doctor.lint import (
     issue_prescriptions,
     issue_severity,
 )
+from breadth.doctor.unread import cannot_read, describe_unread
 from breadth.report.sections import Fact
 
 _NAME = "no-op-settings"
@@ -24,11 +25,12 @@ _NAME = "no-op-settings"
 class NoOpSettings:
     """Settings that have no effect as this run is configured.
 
-    Checked: clip-higher, a dual clip, KL-Cov, GPPO or another loss of the ratio where every update is strictly on-
-    policy; covariance with one response per micro-batch, or with a share of less than one token; an entropy target that
-    the run's entropy has never crossed; a coefficient whose switch is off, a setting that the chosen loss or reward
-    manager does not read; dynamic sampling on a shaped reward; a share of tokens that is all of them; a cap on thinking
-    under speculative decoding; more top log-probs than the server sends.
+    Checked: clip-higher, a dual clip, KL-Cov, GPPO or another loss of the ratio where every update is strictly
+    on-policy; covariance with one response per micro-batch, or with a share of less than one token; an entropy target
+    that the run's entropy has never crossed; a coefficient whose switch is off, a setting that the chosen loss or
+    reward manager does not read; held-out problems that are never evaluated on; dynamic sampling on a shaped
+    reward; a share of tokens that is all of them; a cap on thinking under speculative decoding; more top log-probs
+    than the server sends.
 
     A warning where the user plainly relies on the setting, a note where it looks like a left-over: a coefficient whose
     own switch is off. It misleads where a fork of the trainer reads settings that the original ignores; only the
@@ -46,7 +48,7 @@ class NoOpSettings:
         points = tuple(find_no_op_settings(evidence))
         if points:
             return describe_points(evidence, points)
-        return missing_settings(evidence)
+        return missing_settings(evidence) or cannot_read(_NAME, evidence, find_no_op_settings)
 
 
 def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:
@@ -71,7 +73,7 @@ def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:
         _confidence(evidence),
         "configuration",
         issue_headline(points, "setting", "has no effect here", "have no effect here"),
-        (*issue_facts(points), *updates),
+        (*issue_facts(points), *updates, *describe_unread(evidence, find_no_op_settings)),
         "The loss on the same batch, or the reply to the same request, changes when one of them is changed.",
         _cost(evidence),
         (*remedies, *_leftovers(points)),

@@ -8,8 +8,15 @@ from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
-from breadth.doctor.lint import Issue, issue_facts, issue_headline, issue_prescriptions, issue_severity
+from breadth.doctor.lint import (
+    Issue,
+    issue_facts,
+    issue_headline,
+    issue_prescriptions,
+    issue_severity,
+)
 from breadth.doctor.trainer_config import TrainerConfig
+from breadth.doctor.unread import cannot_read, describe_unread
 
 
 @dataclass(frozen=True)
@@ -47,24 +54,28 @@ class WrongUnits:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare every number with its possible range."""
-        trainer = None if evidence.dialect is None else evidence.dialect.trainer
-        points = (
-            *self.check_fractions(evidence.config),
-            *self.check_clips(evidence.config, trainer),
-            *self.check_ranges(evidence.config),
-        )
+        points = self.find_issues(evidence)
         if not points:
-            return None
+            return cannot_read("wrong-units", evidence, self.find_issues)
         return Finding(
             "wrong-units",
             issue_severity(points),
             "certain" if all(point.prescription is None for point in points) else "likely",
             "configuration",
             issue_headline(points, "number", "is in the wrong unit", "are in the wrong units"),
-            issue_facts(points),
+            (*issue_facts(points), *describe_unread(evidence, self.find_issues)),
             "At its start the trainer logs the intended value.",
             "",
             issue_prescriptions(points),
+        )
+
+    def find_issues(self, evidence: Evidence) -> tuple[Issue, ...]:
+        """Return every number in the wrong unit."""
+        trainer = None if evidence.dialect is None else evidence.dialect.trainer
+        return (
+            *self.check_fractions(evidence.config),
+            *self.check_clips(evidence.config, trainer),
+            *self.check_ranges(evidence.config),
         )
 
     def check_fractions(self, config: TrainerConfig) -> Iterator[Issue]:

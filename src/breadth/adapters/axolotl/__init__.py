@@ -1,0 +1,1 @@
+"""Everything about axolotl: its configuration."""

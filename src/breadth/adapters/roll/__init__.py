@@ -1,0 +1,1 @@
+"""Everything about ROLL: its configuration."""
