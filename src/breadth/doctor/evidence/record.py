@@ -78,8 +78,8 @@ class Evidence:
 
     @cached_property
     def sweep_result(self) -> TuningResult | None:
-        """The result of a `breadth tune` sweep; None where the run is no sweep, or an incomplete one."""
-        if self.run is None or "plan" not in self.run.header.config:
+        """The result of a `breadth tune` sweep or an imported evaluation; None for other runs, or incomplete ones."""
+        if self.run is None or not (is_sweep(self.run) or self.is_evaluation):
             return None
         from breadth.tuning.result import analyze_sweep
 
@@ -87,6 +87,13 @@ class Evidence:
             return analyze_sweep(self.run)
         except BreadthError:
             return None
+
+    @cached_property
+    def is_evaluation(self) -> bool:
+        """Whether the run holds imported samples without a step of training: votes, or a sweep of budgets."""
+        if self.run is None or not is_imported(self.run) or self.run.metric_names():
+            return False
+        return not len(rollout_steps(self.run)) and len(rollout_steps(self.run, "eval")) == 1
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -247,8 +254,9 @@ TUNE_COMMAND = "breadth tune URL --tasks FILE --out FOLDER"
 
 
 def is_inference_run(evidence: Evidence) -> bool:
-    """Say whether a run is a sweep or was recorded by `solve`; configurations and training runs are not."""
-    return evidence.run is not None and (is_sweep(evidence.run) or is_recorded_solve(evidence.run))
+    """Say whether a run is a sweep, a record of `solve` or an imported evaluation, and not of training."""
+    run = evidence.run
+    return run is not None and (is_sweep(run) or is_recorded_solve(run) or evidence.is_evaluation)
 
 
 def is_sweep(run: Run) -> bool:

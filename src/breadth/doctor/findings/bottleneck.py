@@ -156,7 +156,7 @@ def _prescriptions(found: ScoreGap, result: TuningResult) -> tuple[Prescription,
     option = result.choice.option
     policy = Prescription(
         f"Use the policy that the sweep chose: {option.name}",
-        f"{result.score:.0%} expected at {result.cost:,.0f} tokens per question.",
+        f"{result.score:.0%} expected at {result.cost:,.0f} {result.evidence.cost_unit} per question.",
         (Change("votes", option.width) if option.budget is None else Change("thinking_budget", option.budget),),
         source="breadth tune",
     )
