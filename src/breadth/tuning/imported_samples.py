@@ -26,7 +26,7 @@ def read_imported(run: Run) -> SweepEvidence:
 
     Where every sample has a budget, the largest budget is the plain arm too: it limits thinking least.
     """
-    rows = read_rows(run)
+    rows, cost_unit = read_rows(run)
     drawn: dict[int | None, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         drawn[row["budget"]][row["problem"]].append(row)
@@ -40,14 +40,14 @@ def read_imported(run: Run) -> SweepEvidence:
     draws = arms[0].draws
     widths = tuple(sorted({*(2**power for power in range(draws.bit_length())), draws}))
     plan = SweepPlan(Policy(), (plain_arm(widths),), widths, len(samples))
-    has_costs = all(row["tokens"] is not None for row in rows)
-    return build_evidence(run, plan, arms, samples, "tokens" if has_costs or None not in drawn else "samples")
+    return build_evidence(run, plan, arms, samples, cost_unit)
 
 
-def read_rows(run: Run) -> list[Row]:
-    """Read the samples as `breadth tune` records them; what the file does not say costs nothing.
+def read_rows(run: Run) -> tuple[list[Row], str]:
+    """Read the samples as `breadth tune` records them, and what their costs count.
 
-    A sample without a grade and without an answer is wrong where others have grades.
+    Without tokens a sample costs its budget; where some have none, each costs one sample. One without a grade and
+    without an answer is wrong where others have grades.
     """
     right = correctness_sql(run) or "NULL"
     table = run.query(
@@ -59,16 +59,16 @@ def read_rows(run: Run) -> list[Row]:
     )
     rows = table.to_pylist()
     is_graded = any(row["correct"] is not None for row in rows)
-    has_tokens = all(row["tokens"] is not None for row in rows)
+    has_tokens, has_budgets = (all(row[name] is not None for row in rows) for name in ("tokens", "budget"))
     for row in rows:
         if is_graded and row["correct"] is None and row["answer"] is None:
             row["correct"] = False
         if not has_tokens:
-            row["tokens"] = 1 if row["budget"] is None else row["budget"]
+            row["tokens"] = row["budget"] if has_budgets else 1
         row["extra"] = orjson.dumps(
             {"seconds": 0, "input_tokens": 0, "cached_tokens": 0, "confidence": read_confidence(row["extra"])}
         )
-    return rows
+    return rows, "tokens" if has_tokens or has_budgets else "samples"
 
 
 def read_confidence(extra: str | None) -> float | None:

@@ -224,7 +224,7 @@ def find_stacked_runs(
 ) -> list[StackedRun]:
     """Return the runs and conditions of a table; none if it holds one, or too many.
 
-    One column identifies runs: others say the same in other words. Conditions are combinations of values.
+    A run is a combination of values; a column that says the same as those before it, in other words, is left out.
     """
     seen: dict[StackedRun, None] = {}
     for batch in batches:
@@ -235,10 +235,13 @@ def find_stacked_runs(
     values: dict[str, set[str]] = {}
     for name, value in (pair for run in seen for pair in run):
         values.setdefault(name, set()).add(value)
-    varied = [name for name, found in values.items() if len(found) > 1]
-    runs = [name for name in varied if name.casefold() in run_columns]
-    kept = {*runs[:1], *(name for name in varied if name not in runs)}
-    found = dict.fromkeys(tuple(pair for pair in run if pair[0] in kept) for run in seen)
+    varied = [name for name, seen_values in values.items() if len(seen_values) > 1]
+    found: dict[StackedRun, None] = {}
+    kept: list[str] = []
+    for name in varied:
+        finer = dict.fromkeys(tuple(pair for pair in run if pair[0] in (*kept, name)) for run in seen)
+        if len(finer) > len(found):
+            found, kept = finer, [*kept, name]
     return [run for run in found if run] if 1 < len(found) <= MAX_STACKED_RUNS else []
 
 
