@@ -17,7 +17,7 @@ from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
 from breadth.runs.importer import IMPORTERS
-from breadth.runs.outcomes import Samples, read_samples, rollout_steps
+from breadth.runs.outcomes import ANY_BUDGET, Samples, budget_name, read_samples, rollout_steps, sample_budgets
 from breadth.runs.reader import MetricSeries, Run
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Window:
     name: str
     """Its steps, for a sentence: ``steps 1 to 20``."""
     when: str
-    """Its place in the run: ``start``, ``now``, or ``all`` when there is only one window."""
+    """Its place in the run: ``start``, ``now``, or ``all`` when there is only one window; the budget of a sweep."""
     first: int
     """First step."""
     last: int
@@ -179,6 +179,8 @@ class Window:
     """The rollouts."""
     split: str = "train"
     """Whether they are of training or held-out problems."""
+    budget: int | None = ANY_BUDGET
+    """Budget of thinking that they were sampled under, where a sweep has several."""
 
     @cached_property
     def classes(self) -> IntArray:
@@ -196,7 +198,8 @@ class Window:
 def rollout_windows(run: Run, split: str = "train") -> tuple[Window, ...]:
     """Return the first and the last eighth of the steps with rollouts.
 
-    There is one window where there are too few steps for two. A run without training rollouts, such as one that `solve`
+    There is one window where there are too few steps for two; samples of one step under several budgets of thinking
+    have a window for each. A run without training rollouts, such as one that `solve`
     recorded, is read by its held-out rollouts.
     """
     steps = rollout_steps(run, split)
@@ -205,6 +208,13 @@ def rollout_windows(run: Run, split: str = "train") -> tuple[Window, ...]:
         steps = rollout_steps(run, split)
     if not len(steps):
         return ()
+    if len(steps) == 1 and (budgets := sample_budgets(run, split)):
+        step = int(steps[0])
+        return tuple(
+            Window(name, name, step, step, read_samples(run, step, step, split, budget), split, budget)
+            for budget in budgets
+            for name in [budget_name(budget)]
+        )
     size = max(1, len(steps) // WINDOWS_PER_RUN)
     parts = [steps] if len(steps) < 2 else [steps[:size], steps[-size:]]
     places = ("all",) if len(parts) == 1 else ("start", "now")
