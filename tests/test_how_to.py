@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from breadth.runs.reader import Run
+from breadth.runs.schema import Header
+from breadth.runs.writer import RunWriter
+
 HOW_TO = Path(__file__).parent.parent / "docs" / "how-to"
 
 
@@ -67,3 +71,14 @@ def test_the_table_of_fields_is_what_the_trainers_provide() -> None:
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
     assert hook.render_fields() in (HOW_TO / "mechanism.md").read_text(encoding="utf-8")
+
+
+def test_the_query_of_the_tutorial_counts_the_answers_of_each_problem(tmp_path: Path) -> None:
+    (query,) = re.findall(
+        r'run\.query\("""(.*?)"""\)', (HOW_TO.parent / "tutorial.md").read_text(encoding="utf-8"), re.S
+    )
+    writer = RunWriter(tmp_path / "run", Header(name="run"))
+    # Three answers to the first problem, one of them also the only one to the second: two a problem, not 3 / 2.
+    writer.rollouts({"problem": [*"aaabb"], "answer": [*"12311"]}, 4)
+    writer.rollouts({"problem": [*"cc"], "answer": [*"89"]}, 4, split="eval")
+    assert Run.open(tmp_path / "run").query(query).to_pylist() == [{"step": 4, "answers_per_problem": 2.0}]
