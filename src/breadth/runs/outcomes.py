@@ -116,7 +116,7 @@ def budget_name(budget: int | None) -> str:
 
 
 ANY_BUDGET = -1
-"""Stands for the rollouts of all budgets."""
+"""Selects the rollouts of all budgets."""
 
 
 def budget_condition(budget: int | None) -> str:

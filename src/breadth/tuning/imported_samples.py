@@ -32,7 +32,7 @@ def read_imported(run: Run) -> SweepEvidence:
         drawn[row["budget"]][row["problem"]].append(row)
     forced = sorted(budget for budget in drawn if budget is not None)
     budgets: list[int | None] = [None, *forced] if None in drawn else [*forced[-1:], *forced[:-1]]
-    arms = [imported_arm(budget, Counter(map(len, drawn[budget].values()))) for budget in budgets]
+    arms = [build_arm(budget, Counter(map(len, drawn[budget].values()))) for budget in budgets]
     samples = {
         name: {place: drawn[budget][name][: arms[place].draws] for place, budget in enumerate(budgets)}
         for name in dict.fromkeys(row["problem"] for row in rows)
@@ -79,7 +79,7 @@ def read_confidence(extra: str | None) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def imported_arm(budget: int | None, sizes: Counter[int]) -> Arm:
+def build_arm(budget: int | None, sizes: Counter[int]) -> Arm:
     """Return an arm with the samples that most questions have; ``sizes`` counts questions by their samples."""
     draws = max(sizes, key=lambda size: (sizes[size], size))
     if budget is None:

@@ -38,7 +38,7 @@ class Bottleneck:
     (3) is divided by an extrapolation to ten times the samples: what those do not reach either is training's, the rest
     is a matter of more samples. Two fits make it, one in which every question can be solved and one with questions that
     never are, and it counts only where the same fits, made from half of the samples, predict the result of all samples.
-    Otherwise (3) is not divided, and is not said to be training's alone. Without a measured policy in use, one plain
+    Otherwise (3) is not divided, and may be either's. Without a measured policy in use, one plain
     sample is the baseline. Always a note: it says where to look, not that something is broken. It misleads where
     guessing yields correct answers, as in multiple choice: many samples then reach everything, and training seems to
     have nothing left to give.
@@ -96,7 +96,7 @@ def describe_gap(
         "strong" if found.lead.low > 0 and stays_largest(found) else "likely",
         "both",
         f"{_which(found)}: {found.unreachable.value:.0%} of the questions are out of reach of {samples.num_samples}"
-        f" samples{_by_extrapolation(found)}, and the best policy measured gains"
+        f" samples{describe_extrapolation(found)}, and the best policy measured gains"
         f" {round(100 * found.policy.value, 1) + 0.0:.1f} points on {who}.",  # adding zero makes -0.0 a plain one
         (
             Fact("score now", now.score, "%", f"{who}, {samples.where}"),
@@ -135,7 +135,7 @@ def _which(found: ScoreGap) -> str:
     return words[found.largest]
 
 
-def _by_extrapolation(found: ScoreGap) -> str:
+def describe_extrapolation(found: ScoreGap) -> str:
     if found.extrapolated is None:
         return ""
     return f" and {found.extrapolated.value:.0%} of {found.samples:,} (extrapolated)"
@@ -149,7 +149,7 @@ def stays_largest(found: ScoreGap) -> bool:
 
 
 def unreachable_facts(found: ScoreGap, drawn: int) -> tuple[Fact, ...]:
-    """Return the share that no sample solves, and how much of it is training's, where that can be told."""
+    """Return the share that no sample solves, and how much of it is training's, where that is known."""
     note = "no policy can choose an answer that is not there"
     measured = Fact(f"training or more samples: out of reach of {drawn} samples", found.unreachable, "%", note)
     if found.extrapolated is None:
