@@ -68,8 +68,8 @@ def test_runs_in_sequence_and_in_one_table_become_a_folder_each(breadth: Command
         "both-2-of-2": (1, 12),
     }
     assert set(found["both-2-of-2"].series("entropy").values.tolist()) == {0.1}
-    rows = [{"step": n // 2, "run": f"../{n % 2}", "entropy": 0.5} for n in range(32)]
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stacked = [{"step": n // 2, "run": f"../{n % 2}", "entropy": 0.5} for n in range(32)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in stacked))
     assert breadth("import", table, "--to", tmp_path / "stacked").returncode == 0
     assert sorted(folder.name for folder in (tmp_path / "stacked").iterdir()) == ["both-..-0", "both-..-1"]
 

@@ -68,12 +68,12 @@ def test_held_out_problems_are_used_where_all_runs_have_them(tmp_path: Path, bro
     both = Run.open(tmp_path / "both")
     assert choose_split([both, broad]) == "eval"
     (held_out,) = read_run_policies(both, "both", split=choose_split([both, broad]))
-    assert (held_out.name, held_out.split, held_out.right.any()) == ("both, step 8", "eval", False)
+    assert (held_out.name, held_out.split, bool(held_out.right.any())) == ("both, step 8", "eval", False)
     RunWriter(tmp_path / "trained", Header(name="trained")).rollouts({"problem": ["a"], "correct": [True]}, 1)
     trained = Run.open(tmp_path / "trained")
     assert choose_split([both, trained]) == "train"
     (seen,) = read_run_policies(both, "both", split=choose_split([both, trained]))
-    assert (seen.name, seen.split, seen.right.all()) == ("both, step 9", "train", True)
+    assert (seen.name, seen.split, bool(seen.right.all())) == ("both, step 9", "train", True)
     assert choose_split([broad, trained]) is None
 
 

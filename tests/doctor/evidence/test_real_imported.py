@@ -11,6 +11,7 @@ import pytest
 import breadth
 from breadth.doctor.collect import collect_evidence
 from breadth.doctor.diagnosis import RunDiagnosis, diagnose_run
+from breadth.measure.intervals import Interval
 
 
 def diagnoses(path: Path, folder: Path) -> dict[str, RunDiagnosis]:
@@ -64,7 +65,9 @@ def test_votes_of_real_models_are_examined(fixtures: Path, tmp_path: Path) -> No
     facts = {fact.name: fact for finding in diagnosis.findings for fact in finding.evidence}
     # The README of the votes: mean accuracy 0.88, every question solved by one of 40 samples.
     assert facts["score now"].value == pytest.approx(0.88, abs=5e-4)
-    assert facts["training or more samples: out of reach of 40 samples"].value.value == 0.0
+    out_of_reach = facts["training or more samples: out of reach of 40 samples"].value
+    assert isinstance(out_of_reach, Interval)
+    assert out_of_reach.value == 0.0
 
 
 def test_models_in_one_file_are_judged_apart(fixtures: Path, tmp_path: Path) -> None:

@@ -392,8 +392,8 @@ def measure_policy(evidence: Evidence, samples: PlainSamples, finding: str) -> M
             finding,
             f"the policy in use ({kind}) is neither a vote nor thinking forced to a budget, and was not measured",
         )
-    unknown = result is None or evidence.is_evaluation  # a file from elsewhere does not say how it was sampled
-    other = [] if unknown else sampling_differences(policy, result.evidence.plan.policy)
+    measured = None if result is None or evidence.is_evaluation else result.evidence.plan.policy
+    other = [] if measured is None else sampling_differences(policy, measured)  # files from elsewhere do not say
     if other:
         missing = f"the sweep samples differently from the policy in use: {', '.join(other)}"
         return CannotTell(finding, missing, f"{TUNE_COMMAND} --policy FILE, with the policy in use")

@@ -136,6 +136,7 @@ def _which(found: ScoreGap) -> str:
 
 
 def describe_extrapolation(found: ScoreGap) -> str:
+    """Return what many more samples would not reach, for the headline; empty where it is not known."""
     if found.extrapolated is None:
         return ""
     return f" and {found.extrapolated.value:.0%} of {found.samples:,} (extrapolated)"
