@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from breadth.runs.reader import Run
+from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 from breadth.testing.fake_server import spawn_server
 
@@ -118,3 +119,14 @@ def test_the_page_on_training_builds_a_chain(capsys: pytest.CaptureFixture[str])
     pytest.importorskip("torch", reason="the extra 'train' is not installed")
     exec(blocks_of("how-to/train.md")[1], {})  # noqa: S102 - our own page
     assert 'kind = "fork-thermostat"' in capsys.readouterr().out
+
+
+def test_the_query_of_the_tutorial_counts_the_answers_of_each_problem(tmp_path: Path) -> None:
+    (query,) = re.findall(
+        r'run\.query\("""(.*?)"""\)', (HOW_TO.parent / "tutorial.md").read_text(encoding="utf-8"), re.S
+    )
+    writer = RunWriter(tmp_path / "run", Header(name="run"))
+    # Three answers to the first problem, one of them also the only one to the second: two a problem, not 3 / 2.
+    writer.rollouts({"problem": [*"aaabb"], "answer": [*"12311"]}, 4)
+    writer.rollouts({"problem": [*"cc"], "answer": [*"89"]}, 4, split="eval")
+    assert Run.open(tmp_path / "run").query(query).to_pylist() == [{"step": 4, "answers_per_problem": 2.0}]

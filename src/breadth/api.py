@@ -149,11 +149,19 @@ def probe_server(url: str, folder: Path) -> Path:
     return place
 
 
-def compare(*runs: str | Path, samples: int | None = None, tokens: int | None = None) -> Result:
+def compare(
+    *runs: str | Path,
+    samples: int | None = None,
+    tokens: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Result:
     """Compare checkpoints or runs on their common problems: pass@k, votes, breadth, and what to use for a budget.
 
-    ``runs``: run folders, or ``RUN@STEP`` for one checkpoint; one folder alone compares its checkpoints. The first is
-    the reference. ``samples`` or ``tokens``: the budget per question; by default all samples there are.
+    ``runs``: run folders, ``RUN@STEP`` for one checkpoint, folders of runs, or files of samples, whose models, arms and
+    budgets of thinking are compared; one run alone compares its checkpoints. The first is the reference. Held-out
+    problems are used where all runs have them. ``samples`` or ``tokens``: the budget per question; by default all
+    samples there are. ``columns``: our name -> your column, as in ``{"arm": "variant"}``.
     """
     if samples is not None and tokens is not None:
         raise SettingsError("Both --samples and --tokens were given.", "Give the budget one way.")
@@ -161,25 +169,52 @@ def compare(*runs: str | Path, samples: int | None = None, tokens: int | None = 
     from breadth.comparison.page import comparison_page
     from breadth.comparison.policies import keep_common_problems
 
-    policies, most = keep_common_problems(read_policies([str(run) for run in runs]))
+    with TemporaryDirectory(prefix="breadth-") as folder:
+        found = read_policies([str(run) for run in runs], Path(folder), columns=columns, on_progress=on_progress)
+    policies, most = keep_common_problems(found)
     measured = [measure_curves(policy, most) for policy in policies]
     return Result(comparison_page(measured, recommend(measured, draws=samples, tokens=tokens)))
 
 
-def read_policies(runs: Sequence[str]) -> list[Any]:
-    """Return the policies that the runs, or their checkpoints, hold."""
-    from breadth.comparison.policies import checkpoints, parse_address, read_run_policies
-    from breadth.runs.paths import display_name
-    from breadth.runs.reader import Run
+def read_policies(
+    runs: Sequence[str],
+    folder: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> list[Any]:
+    """Return the policies that the runs, their checkpoints or their arms hold; ``folder`` keeps what is imported."""
+    from breadth.comparison.policies import checkpoints, choose_split, parse_address, read_run_policies
+    from breadth.doctor.collect import collect_runs, no_runs_error
+    from breadth.runs.grouping import make_unique
+    from breadth.runs.paths import locate
 
-    policies: list[Any] = []
-    for text in runs:
+    opened: list[tuple[Any, Sequence[int]]] = []
+    for number, text in enumerate(runs):
         place, steps = parse_address(text)
-        run = Run.open(place)
-        policies += read_run_policies(run, display_name(place), steps or (checkpoints(run) if len(runs) == 1 else ()))
+        collected, sources = collect_runs(
+            [locate(place)],
+            folder / str(number),
+            importers=importers_with(columns),
+            on_progress=on_progress or (lambda _: None),
+            only_runs=True,
+        )
+        if not collected:
+            raise no_runs_error([Path(place)], sources, "no run")
+        opened += [(run, steps) for _, run in collected]
+    split = choose_split([run for run, _ in opened])
+    names = make_unique([run.name for run, _ in opened])
+    if len(opened) == 1 and not opened[0][1]:
+        opened = [(run, checkpoints(run)) for run, _ in opened]
+    policies = [
+        policy
+        for name, (run, steps) in zip(names, opened, strict=True)
+        for policy in read_run_policies(run, name, steps, split)
+    ]
     if len(policies) < 2:
         raise SettingsError(
-            "There is one policy only.", "Name two runs, or a run that kept held-out replies of several checkpoints."
+            "There is one policy only.",
+            "Name two runs, a run that kept held-out replies of several checkpoints, or a file with several arms.",
         )
     return policies
 

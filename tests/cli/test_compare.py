@@ -49,11 +49,44 @@ def test_checkpoints_of_one_run_and_two_runs(tmp_path: Path) -> None:
     assert (tmp_path / "x.html").exists()
 
 
+def test_files_and_their_arms_are_compared_without_importing_them(tmp_path: Path) -> None:
+    votes = tmp_path / "votes.jsonl"
+    rows = [
+        {"question_id": question, "arm": arm, "answer": answer, "correct": answer == "1", "n_tokens": 9}
+        for arm, answers in (("base", BROAD), ("trained", NARROW))
+        for question, answer in zip("aaaabbbb", answers, strict=True)
+    ]
+    votes.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = json.loads(run(votes, "--json"))
+    assert page["subtitle"] == "votes, arm=base against votes, arm=trained"
+    scores = next(section for section in page["sections"] if section.get("title") == "Scores")
+    # Base: one of four right for each question. Trained: all four of one, and none of the other.
+    assert [row[0] for row in scores["rows"]] == ["votes, arm=base", "votes, arm=trained"]
+    assert [row[1]["value"] for row in scores["rows"]] == pytest.approx([0.25, 0.5])
+    assert [row[3]["value"] for row in scores["rows"]] == pytest.approx([1.0, 0.5])
+    assert {"name": "common problems", "value": "2, held-out", "unit": "", "note": ""} in page["provenance"]
+    write_run(tmp_path / "folder", {3: NARROW})
+    mixed = json.loads(run(votes, tmp_path / "folder", "--json"))
+    assert mixed["subtitle"].endswith("against folder, step 3")
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["folder", "votes.jsonl"]
+
+
+def test_problems_that_were_trained_on_are_said(tmp_path: Path) -> None:
+    for name, answers in (("a", BROAD), ("b", NARROW)):
+        table = {"problem": [*"aaaabbbb"], "answer": answers, "correct": [answer == "1" for answer in answers]}
+        RunWriter(tmp_path / name, Header(name=name)).rollouts(table, 7)
+    page = json.loads(run(tmp_path / "a", tmp_path / "b", "--json"))
+    warning = page["sections"][1]
+    assert warning["severity"] == "warning"
+    assert "problems that were trained on" in warning["headline"]
+    assert any(fact["value"] == "2, trained on" for fact in page["provenance"])
+
+
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     write_run(tmp_path / "a", {0: BROAD})
     with pytest.raises(BreadthError, match="one policy only"):
         run(tmp_path / "a")
     with pytest.raises(BreadthError, match="Both"):
         run(tmp_path / "a", tmp_path / "a", "--samples", 2, "--tokens", 2)
-    with pytest.raises(BreadthError, match="not a run folder"):
+    with pytest.raises(BreadthError, match="does not exist"):
         run(tmp_path / "nothing", tmp_path / "a")

@@ -29,7 +29,58 @@ def test_a_log_becomes_a_run(breadth: Command, log: Path, tmp_path: Path) -> Non
 
 def test_json_tells_machines_the_same(breadth: Command, log: Path, tmp_path: Path) -> None:
     made = json.loads(breadth("import", log.parent, "--to", tmp_path / "run", "--json").stdout)
-    assert (made["metric_rows"], made["rollouts"], made["remarks"]) == (40, 0, [])
+    assert (made["folder"], made["unused"]) == (str(tmp_path / "run"), [])
+    (run,) = made["runs"]
+    assert run == {
+        "run": str(tmp_path / "run"),
+        "metric_rows": 40,
+        "rollouts": 0,
+        "problems": 0,
+        "remarks": [],
+    }
+
+
+def test_several_runs_become_a_folder_each(breadth: Command, log: Path, tmp_path: Path) -> None:
+    for name in ("a", "B/run", "b/run"):
+        folder = tmp_path / "logs" / name
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_bytes(log.read_bytes())
+    (tmp_path / "logs" / "notes.md").write_text("buy milk")
+    done = breadth("import", tmp_path / "logs", "--to", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    assert "3 runs, a run folder each" in done.stdout
+    assert "1 files were passed over" in done.stderr
+    names = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert len({name.casefold() for name in names}) == 3
+    runs = [Run.open(tmp_path / "runs" / name) for name in names]
+    assert [run.header.name for run in runs] == names
+    assert [len(run.series("entropy")) for run in runs] == [40, 40, 40]
+
+
+def test_runs_in_sequence_and_in_one_table_become_a_folder_each(breadth: Command, tmp_path: Path) -> None:
+    table = tmp_path / "both.jsonl"
+    rows = [{"step": n % 20, "entropy": 0.5 if n < 20 else 0.1, "reward": 0.5} for n in range(32)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert breadth("import", table, "--to", tmp_path / "sequence").returncode == 0
+    found = {folder.name: Run.open(folder) for folder in (tmp_path / "sequence").iterdir()}
+    assert {name: (len(run.all_runs), len(run.points)) for name, run in found.items()} == {
+        "both-1-of-2": (1, 20),
+        "both-2-of-2": (1, 12),
+    }
+    assert set(found["both-2-of-2"].series("entropy").values.tolist()) == {0.1}
+    stacked = [{"step": n // 2, "run": f"../{n % 2}", "entropy": 0.5} for n in range(32)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in stacked))
+    assert breadth("import", table, "--to", tmp_path / "stacked").returncode == 0
+    assert sorted(folder.name for folder in (tmp_path / "stacked").iterdir()) == ["both-..-0", "both-..-1"]
+
+
+def test_a_failed_import_of_several_runs_leaves_nothing(breadth: Command, log: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"step": "never", "loss": 1}\n')
+    before = sorted(tmp_path.rglob("*"))
+    done = breadth("import", log, broken, "--to", tmp_path / "runs")
+    assert done.returncode == 2
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_rows_of_ones_own_are_mapped(breadth: Command, tmp_path: Path) -> None:

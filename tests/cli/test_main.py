@@ -33,7 +33,7 @@ def test_an_error_is_what_is_wrong_and_what_to_do(breadth: Command, tmp_path: Pa
     assert done.returncode == 2
     assert done.stdout == ""
     assert "nothing.log" in done.stderr
-    assert "\n  -> Check that it exists" in done.stderr
+    assert "\n  -> Check the spelling" in done.stderr
     assert "Traceback" not in done.stderr
 
 

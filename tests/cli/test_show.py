@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from breadth.cli import main
-from breadth.cli.show import open_run
+from breadth.cli.show import open_runs
 from breadth.doctor.overview import overview
 from breadth.runs.importing import import_files
 
@@ -28,9 +28,62 @@ def test_a_log_is_shown_without_being_imported_first(breadth: Command, log: Path
 
 
 def test_run_folder_and_files_show_the_same_numbers(breadth: Command, log: Path, tmp_path: Path) -> None:
-    import_files([log], tmp_path / "trainer_state")
-    direct, folder = (json.loads(breadth("show", path, "--json").stdout) for path in (log, tmp_path / "trainer_state"))
-    assert direct["sections"] == folder["sections"]
+    import_files([log], tmp_path / "out-copy")
+    direct, folder = (json.loads(breadth("show", path, "--json").stdout) for path in (log, tmp_path / "out-copy"))
+    (run,), (copy,) = direct["runs"], folder["runs"]
+    assert {**run, "name": copy["name"]} == copy
+
+
+def test_json_gives_numbers_by_name(breadth: Command, log: Path) -> None:
+    document = json.loads(breadth("show", log, "--json").stdout)
+    assert document["schema"] == 1
+    (run,) = document["runs"]
+    assert (run["name"], run["trainer"], run["files"]) == ("out", "trl", [str(log)])
+    assert run["steps"] == {"first": 1, "last": 40, "logged": 40}
+    assert (run["rollouts"], run["eval_metrics"]) == (None, {})
+    entropy = run["metrics"]["entropy"]
+    assert (entropy["logged_as"], entropy["unit"], entropy["points"]) == ("entropy", "nats", 40)
+    assert entropy["direction"] == "falling"
+    assert entropy["start"]["value"] == pytest.approx(0.8 * 0.93**3)  # the median of the first eighth: five steps
+    assert entropy["now"]["low"] <= entropy["now"]["value"] == pytest.approx(0.8 * 0.93**38)
+    assert run["metrics"]["zero_variance_groups"]["logged_as"] == "frac_reward_zero_std"
+    assert run["switch_on"]["rollouts"] == "GRPOConfig(log_completions=True)"
+
+
+@pytest.fixture
+def two_logs(log: Path, tmp_path: Path) -> Path:
+    """A folder with the logs of two runs, in folders of the same name."""
+    for parent, factor in (("a", 1.0), ("b", 2.0)):
+        folder = tmp_path / "both" / parent / "seed" / "out"
+        folder.mkdir(parents=True)
+        state = json.loads(log.read_text())
+        history = [{**row, "reward": row["reward"] * factor} for row in state["log_history"]]
+        (folder / "trainer_state.json").write_text(json.dumps({**state, "log_history": history}))
+    return tmp_path / "both"
+
+
+def test_several_runs_are_a_list_and_never_pooled(breadth: Command, two_logs: Path) -> None:
+    done = breadth("show", two_logs)
+    assert done.returncode == 0, done.stderr
+    assert "2 runs" in done.stdout
+    assert "b/seed/out" in done.stdout
+    document = json.loads(breadth("show", two_logs, "--json").stdout)
+    assert [run["name"] for run in document["runs"]] == ["a/seed/out", "b/seed/out"]
+    first, second = (run["metrics"]["reward"]["now"]["value"] for run in document["runs"])
+    assert second == pytest.approx(2 * first)
+    for choice in ("2", "b/seed/out"):
+        (run,) = json.loads(breadth("show", two_logs, "--run", choice, "--json").stdout)["runs"]
+        assert run == document["runs"][1]
+    unknown = breadth("show", two_logs, "--run", "b/seed/ou")
+    assert unknown.returncode == 2
+    assert "Did you mean 'b/seed/out'?" in unknown.stderr
+
+
+def test_a_configuration_alone_is_no_run(breadth: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("from trl import GRPOConfig\nargs = GRPOConfig(num_generations=4)\n")
+    done = breadth("show", tmp_path / "train.py")
+    assert done.returncode == 2
+    assert "holds no run" in done.stderr
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(breadth: Command, log: Path, tmp_path: Path) -> None:
@@ -42,18 +95,21 @@ def test_the_page_is_one_file_that_asks_for_nothing(breadth: Command, log: Path,
     assert "https://" not in page
 
 
-def test_the_temporary_run_is_gone_afterwards(log: Path) -> None:
-    with open_run([log]) as run:
+def test_the_temporary_run_is_gone_afterwards(tmp_path: Path) -> None:
+    votes = tmp_path / "votes.jsonl"
+    votes.write_text('{"question_id": "q", "answer": "4", "correct": true}\n')
+    with open_runs([votes]) as (run,):
         folder = run.folder
         assert folder.exists()
     assert not folder.exists()
+    assert list(tmp_path.iterdir()) == [votes]
 
 
 def test_a_run_that_is_just_called_run_is_shown_by_the_end_of_its_path(log: Path, tmp_path: Path) -> None:
     import_files([log], tmp_path / "exp3" / "run")
-    with open_run([tmp_path / "exp3" / "run"]) as run:
+    with open_runs([tmp_path / "exp3" / "run"]) as (run,):
         assert overview(run).title == f"{tmp_path.name}/exp3"
-    with open_run([log]) as run:
+    with open_runs([log]) as (run,):
         assert overview(run).title == "out"
 
 

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from breadth.base.errors import BrokenFileError, MeasureError
-from breadth.comparison.policies import checkpoints, keep_common_problems, parse_address, read_run_policies
+from breadth.comparison.policies import (
+    checkpoints,
+    choose_split,
+    keep_common_problems,
+    parse_address,
+    read_run_policies,
+)
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
@@ -51,6 +57,37 @@ def test_ungraded_rollouts_and_none_at_all_are_refused(tmp_path: Path) -> None:
     writer.rollouts({"problem": ["a", "a"], "answer": ["1", "2"]}, 1)
     with pytest.raises(MeasureError, match="neither right nor wrong"):
         read_run_policies(Run.open(tmp_path / "x"), "x")
+
+
+def test_held_out_problems_are_used_where_all_runs_have_them(tmp_path: Path, broad: Run, replies: Any) -> None:
+    writer = RunWriter(tmp_path / "both", Header(name="both"))
+    for split, step in (("train", 9), ("eval", 8)):
+        rows = [(name, answer) for name, given in replies["narrow"].items() for answer in given]
+        table = {"problem": [name for name, _ in rows], "answer": [answer for _, answer in rows]}
+        writer.rollouts({**table, "correct": [split == "train"] * len(rows)}, step, split=split)  # type: ignore[arg-type]
+    both = Run.open(tmp_path / "both")
+    assert choose_split([both, broad]) == "eval"
+    (held_out,) = read_run_policies(both, "both", split=choose_split([both, broad]))
+    assert (held_out.name, held_out.split, bool(held_out.right.any())) == ("both, step 8", "eval", False)
+    RunWriter(tmp_path / "trained", Header(name="trained")).rollouts({"problem": ["a"], "correct": [True]}, 1)
+    trained = Run.open(tmp_path / "trained")
+    assert choose_split([both, trained]) == "train"
+    (seen,) = read_run_policies(both, "both", split=choose_split([both, trained]))
+    assert (seen.name, seen.split, bool(seen.right.all())) == ("both, step 9", "train", True)
+    assert choose_split([broad, trained]) is None
+
+
+def test_every_budget_is_a_policy(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "sweep", Header(name="sweep"))
+    budgets, right = [None, 500, 500, 8000], [True, True, False, False]
+    table = {"problem": ["a"] * 4, "answer": ["1"] * 4, "correct": right, "budget": budgets, "tokens": [9, 5, 7, 80]}
+    writer.rollouts(table, 0, split="eval")
+    found = read_run_policies(Run.open(tmp_path / "sweep"), "x")
+    assert [(policy.name, policy.right.tolist(), policy.tokens) for policy in found] == [
+        ("x, no budget", [True], 9.0),
+        ("x, budget 500", [True, False], 6.0),
+        ("x, budget 8,000", [False], 80.0),
+    ]
 
 
 def test_addresses(tmp_path: Path) -> None:

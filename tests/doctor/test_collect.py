@@ -175,7 +175,7 @@ def test_hidden_files_and_the_inside_of_run_folders_are_left_alone(tmp_path: Pat
     (tmp_path / "run" / "inside.py").write_text("GRPOConfig(")
     found = classify_files([tmp_path], all_importers())
     assert found.folders == [tmp_path / "run"]
-    assert not found.unused
+    assert not found.remarks
 
 
 def test_links_that_lead_up_and_pipes_are_not_followed(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_links_that_lead_up_and_pipes_are_not_followed(tmp_path: Path) -> None:
     (inside / "gone").symlink_to("nowhere")
     os.mkfifo(inside / "pipe")
     found = classify_files([inside], all_importers())
-    assert sorted(Path(one.file).name for one in found.unused) == ["gone", "pipe"]
+    assert sorted(Path(one.file).name for one in found.remarks) == ["gone", "pipe"]
     with pytest.raises(BrokenFileError, match="a pipe or a device"):
         classify_files([inside / "pipe"], all_importers())
 
@@ -280,7 +280,7 @@ def test_toml_that_is_nested_too_deeply_is_said(tmp_path: Path, value: str) -> N
     (tmp_path / "policy.toml").write_text(f'strategy = {{kind = "vote", x = {value}}}\n')
     with pytest.raises(BrokenFileError, match="nested too deeply"):
         classify_files([tmp_path / "policy.toml"], all_importers())
-    assert "nested too deeply" in classify_files([tmp_path], all_importers()).unused[0].problem
+    assert "nested too deeply" in classify_files([tmp_path], all_importers()).remarks[0].problem
 
 
 def test_a_number_of_thousands_of_digits_is_no_policy(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from breadth.api import compare as compare_runs
+from breadth.cli.import_ import ColumnMap, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
 
 
@@ -14,7 +15,7 @@ def compare(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Run folders, or RUN@STEP for one checkpoint; one folder alone: all its checkpoints.",
+            help="Run folders, or RUN@STEP for one checkpoint; one alone: its checkpoints. Files of samples: by arm.",
             show_default=False,
         ),
     ],
@@ -24,6 +25,7 @@ def compare(
     tokens: Annotated[
         int | None, typer.Option("--tokens", help="Budget: tokens per question.", min=1, show_default=False)
     ] = None,
+    columns: ColumnMap = None,
     as_json: Json = False,
     html: Html = None,
 ) -> None:
@@ -31,6 +33,6 @@ def compare(
 
     The first is the reference, e.g. the base.
     """
-    with progress("comparing"):
-        result = compare_runs(*runs, samples=samples, tokens=tokens)
+    with progress("comparing") as report:
+        result = compare_runs(*runs, samples=samples, tokens=tokens, columns=parse_columns(columns), on_progress=report)
     deliver(result.page, as_json=as_json, html=html)

@@ -12,8 +12,9 @@ import typer
 from breadth.api import importers_with
 from breadth.base.errors import SettingsError
 from breadth.cli.output import Json, progress
+from breadth.doctor.run_list import remark_to_json
+from breadth.doctor.save_runs import SavedRuns, save_runs
 from breadth.report.plaintext import one_line
-from breadth.runs.importing import ImportResult, import_files
 from breadth.runs.schema import Remark
 
 Paths = Annotated[
@@ -27,26 +28,32 @@ ColumnMap = Annotated[
 
 def import_(
     paths: Paths,
-    to: Annotated[Path, typer.Option("--to", help="Run folder to make; it must not exist yet.", show_default=False)],
+    to: Annotated[Path, typer.Option("--to", help="Folder to make; it must not exist yet.", show_default=False)],
     columns: ColumnMap = None,
     as_json: Json = False,
 ) -> None:
-    """Import a trainer's files into a run folder.
+    """Import a trainer's files into a run folder; several runs become a run folder each inside it.
 
     Nothing is overwritten, and a failed import leaves nothing behind.
     """
     with progress("importing") as report:
-        made = import_files(paths, to, importers=importers_with(parse_columns(columns)), progress=report)
+        made = save_runs(paths, to, importers=importers_with(parse_columns(columns)), on_progress=report)
     if as_json:
-        typer.echo(orjson.dumps(to_json(made)).decode())
+        typer.echo(orjson.dumps(to_json(made, to)).decode())
         return
-    typer.echo(
-        f"{made.folder}: {made.metric_rows:,} metric rows, {made.rollouts:,} rollouts of {made.problems:,} problems"
-    )
-    for remark in made.remarks[:5]:
+    if len(made.runs) > 1:
+        typer.echo(f"{to}: {len(made.runs)} runs, a run folder each")
+    for run in made.runs:
+        typer.echo(
+            f"{run.folder}: {run.metric_rows:,} metric rows, {run.rollouts:,} rollouts of {run.problems:,} problems"
+        )
+    remarks = list(dict.fromkeys(remark for run in made.runs for remark in run.remarks))
+    remarks += [remark for remark in made.unused if remark not in remarks]
+    for remark in remarks[:5]:
         typer.echo(f"note: {one_line(display_place(remark) + remark.problem)}", err=True)
-    if len(made.remarks) > 5:
-        typer.echo(f"... and {len(made.remarks) - 5} more notes, kept in {made.folder / 'run.toml'}", err=True)
+    if len(remarks) > 5:
+        place = made.runs[0].folder if len(made.runs) == 1 else to / "RUN"
+        typer.echo(f"... and {len(remarks) - 5} more notes, kept in {place / 'run.toml'}", err=True)
 
 
 def parse_columns(columns: Sequence[str] | None) -> dict[str, str]:
@@ -66,11 +73,19 @@ def display_place(remark: Remark) -> str:
     return f"{Path(remark.file).name}{row}: " if remark.file else ""
 
 
-def to_json(made: ImportResult) -> dict[str, object]:
+def to_json(made: SavedRuns, target: Path) -> dict[str, object]:
     """Return the result of an import as JSON can hold it."""
-    remarks = [
-        {"file": remark.file, "row": remark.row, "problem": remark.problem, "remedy": remark.remedy}
-        for remark in made.remarks
-    ]
-    counts = {"metric_rows": made.metric_rows, "rollouts": made.rollouts, "problems": made.problems}
-    return {"run": str(made.folder), **counts, "remarks": remarks}
+    return {
+        "folder": str(target),
+        "runs": [
+            {
+                "run": str(run.folder),
+                "metric_rows": run.metric_rows,
+                "rollouts": run.rollouts,
+                "problems": run.problems,
+                "remarks": [remark_to_json(remark) for remark in run.remarks],
+            }
+            for run in made.runs
+        ],
+        "unused": [remark_to_json(remark) for remark in made.unused],
+    }

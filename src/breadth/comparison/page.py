@@ -20,6 +20,7 @@ def comparison_page(curves: Sequence[AccuracyCurves], advice: Recommendation) ->
     """Build the page of a comparison; the others are compared with the first policy."""
     sections: list[Section] = [
         recommendation_verdict(advice),
+        *verdict_on_problems([each.policy for each in curves]),
         choices_table(advice),
         policy_scores_table(curves),
         accuracy_chart(curves, "pass@k"),
@@ -32,7 +33,9 @@ def comparison_page(curves: Sequence[AccuracyCurves], advice: Recommendation) ->
         extrapolation_table(curves),
     ]
     problems = curves[0].passed.shape[0]
-    facts = [Fact("common problems", problems), Fact("samples per problem", int(curves[0].ks[-1]))]
+    kinds = sorted({each.policy.split for each in curves})
+    kind = " and ".join(PROBLEM_KINDS.get(split, split) for split in kinds)
+    facts = [Fact("common problems", f"{problems:,}, {kind}"), Fact("samples per problem", int(curves[0].ks[-1]))]
     return Page("Comparison", sections, " against ".join(policy.policy.name for policy in curves), facts)
 
 
@@ -55,6 +58,24 @@ def recommendation_verdict(advice: Recommendation) -> Verdict:
         f"{body} More problems would tell.",
         numbers,
     )
+
+
+PROBLEM_KINDS = {"eval": "held-out", "train": "trained on"}
+"""What problems of a split are."""
+
+
+def verdict_on_problems(policies: Sequence[ComparedPolicy]) -> Iterator[Verdict]:
+    """Yield a warning where the problems, or some of them, were trained on."""
+    trained = [policy.name for policy in policies if policy.split == "train"]
+    if trained:
+        all_of_them = len(trained) == len(policies)
+        which = "The runs have" if all_of_them else f"{', '.join(trained)} {'has' if len(trained) == 1 else 'have'}"
+        yield Verdict(
+            Severity.WARNING,
+            f"This compares problems that were trained on: {which} no held-out replies in common.",
+            "A score on training problems does not show what new ones would get, and the last step has few of them."
+            " Evaluate the checkpoints on held-out problems (see the how-to on comparing), then compare again.",
+        )
 
 
 def choices_table(advice: Recommendation) -> Table:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from breadth.base.errors import BrokenFileError, MeasureError
 from breadth.measure.answers import answer_classes
 from breadth.measure.validate import BoolArray, IntArray
-from breadth.runs.outcomes import read_samples, rollout_steps
+from breadth.runs.outcomes import ANY_BUDGET, budget_condition, budget_name, read_samples, rollout_steps, sample_budgets
 from breadth.runs.paths import locate
 from breadth.runs.reader import Run
 
@@ -34,6 +34,8 @@ class ComparedPolicy:
     """Whether each sample is right."""
     tokens: float | None
     """Mean tokens per sample; None where they were not logged."""
+    split: str = "eval"
+    """Whether the problems are held-out ones (eval) or were trained on (train)."""
 
     def keep_problems(self, kept: npt.NDArray[np.object_]) -> ComparedPolicy:
         """Return the policy with only the samples of some problems."""
@@ -53,9 +55,17 @@ class ComparedPolicy:
         return np.bincount(owners).astype(np.int64), np.bincount(owners, self.right).astype(np.int64)
 
 
-def read_run_policies(run: Run, name: str, steps: Sequence[int] = ()) -> list[ComparedPolicy]:
-    """Read checkpoints of a run: those at some steps, else the last with held-out replies, else the last step."""
-    split = "eval" if len(rollout_steps(run, "eval")) else "train"
+def choose_split(runs: Sequence[Run]) -> str | None:
+    """Return the kind of problems that all runs have rollouts of, held-out ones first; None where there is none."""
+    return next((split for split in ("eval", "train") if all(len(rollout_steps(run, split)) for run in runs)), None)
+
+
+def read_run_policies(run: Run, name: str, steps: Sequence[int] = (), split: str | None = None) -> list[ComparedPolicy]:
+    """Read checkpoints of a run: those at some steps, else the last one. Each budget of thinking is a policy.
+
+    Without a ``split`` held-out replies are read where there are any.
+    """
+    split = split or choose_split([run]) or "train"
     available = rollout_steps(run, split)
     if not len(available):
         raise BrokenFileError(
@@ -70,8 +80,18 @@ def read_run_policies(run: Run, name: str, steps: Sequence[int] = ()) -> list[Co
             f"has no rollouts at step {missing[0]}.",
             f"It has them at {', '.join(str(step) for step in available[:20])}.",
         )
+    if budgets := sample_budgets(run, split):
+        step = int(available[-1])
+        return [read_checkpoint(run, f"{name}, {budget_name(budget)}", step, split, budget) for budget in budgets]
     chosen = list(steps) or [int(available[-1])]
+    if is_one_evaluation(run):
+        return [read_checkpoint(run, name, chosen[0], split)]
     return [read_checkpoint(run, f"{name}, step {step}", step, split) for step in chosen]
+
+
+def is_one_evaluation(run: Run) -> bool:
+    """Say whether a run is one evaluation without a step, whose step 0 means nothing."""
+    return bool(run.header.files) and not run.metric_names() and not len(rollout_steps(run))
 
 
 def checkpoints(run: Run) -> list[int]:
@@ -81,9 +101,9 @@ def checkpoints(run: Run) -> list[int]:
     return [int(available[place]) for place in np.unique(places)]
 
 
-def read_checkpoint(run: Run, name: str, step: int, split: str) -> ComparedPolicy:
-    """Read the graded samples of one step; refuse rollouts without a grade."""
-    samples = read_samples(run, step, step, split)
+def read_checkpoint(run: Run, name: str, step: int, split: str, budget: int | None = ANY_BUDGET) -> ComparedPolicy:
+    """Read the graded samples of one step, of all budgets or of one; refuse rollouts without a grade."""
+    samples = read_samples(run, step, step, split, budget)
     if np.isnan(samples.correct).any() or not len(samples):
         raise MeasureError(
             f"Some rollouts of {run.folder.name} at step {step} are neither right nor wrong.",
@@ -94,10 +114,10 @@ def read_checkpoint(run: Run, name: str, step: int, split: str) -> ComparedPolic
     answers = tuple(samples.answers[place] for place in order.tolist())
     tokens = None
     if "tokens" in run.columns:
-        mean = "SELECT avg(tokens) AS mean FROM rollouts WHERE split = ? AND step = ?"
+        mean = f"SELECT avg(tokens) AS mean FROM rollouts WHERE split = ? AND step = ? {budget_condition(budget)}"  # noqa: S608 - a number
         tokens = run.query(mean, split, step).to_pylist()[0]["mean"]
     correct = (samples.correct == 1)[order]
-    return ComparedPolicy(name, names, answers, correct, None if tokens is None else float(tokens))
+    return ComparedPolicy(name, names, answers, correct, None if tokens is None else float(tokens), split)
 
 
 def keep_common_problems(policies: Sequence[ComparedPolicy]) -> tuple[list[ComparedPolicy], int]:

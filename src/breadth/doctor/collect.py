@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
 from breadth.base.errors import BreadthError, BrokenFileError, FileError, NotARunError, UnknownFormatError, WriteError
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
+from breadth.runs.grouping import group_by_run, is_log, make_unique
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.importing import drop_contained_files, import_recognised, read_logs
 from breadth.runs.jsonl import read_error, read_head, read_json_rows, read_parquet_rows, try_read_schema
@@ -30,7 +30,6 @@ from breadth.runs.paths import (
     is_remote,
     refuse_too_many_files,
     refuse_whole_disk,
-    source_name,
 )
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE, Remark
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from breadth.inference.policy import Policy
 
 
-LOG_KINDS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})
-"""Kinds of file that each hold a whole run, so two of them are two runs; tables of metrics count too."""
+T = TypeVar("T")
 OnImport = Callable[[str], None]
 """Receives a line of progress while files are imported."""
 
@@ -65,45 +63,72 @@ def collect_evidence(
     on_progress: OnImport = lambda _: None,
 ) -> CollectedEvidence:
     """Read everything the user points at; other tools' files are imported into folders under ``work_folder``."""
-    known = importers or all_importers()
-    sources = classify_files(paths, known)
-    opened = [Run.open(folder) for folder in sources.folders]
-    runs = [(display_name(run.folder, run.header.name), run) for run in opened]
-    runs += list(import_runs(sources, work_folder, on_progress))
-    cases = build_cases([pair for name, run in runs for pair in split_log_runs(name, run, sources)], sources)
+    runs, sources = collect_runs(paths, work_folder, importers=importers, on_progress=on_progress)
+    cases = build_cases(runs, sources)
     if not cases:
-        first = sources.unused[0] if sources.unused else None
-        raise UnknownFormatError(
-            paths[0] if paths else Path(),
-            "holds nothing that the doctor can read"
-            + (f"; the first file: {Path(first.file).name} {first.problem}" if first else "."),
-            "Point at a trainer's output folder, a log file, a run folder or a configuration.",
-        )
-    return CollectedEvidence(tuple(cases), tuple(sources.used), tuple(sources.unused))
+        raise no_runs_error(paths, sources, "nothing that the doctor can read")
+    return CollectedEvidence(tuple(cases), tuple(sources.used), tuple(sources.remarks))
 
 
-def import_runs(sources: ClassifiedFiles, work_folder: Path, on_progress: OnImport) -> Iterator[tuple[str, Run]]:
-    """Read every run: logs into memory, rollouts into a folder of their own; stacked runs one by one."""
+def no_runs_error(paths: Sequence[Path], sources: ClassifiedFiles, what: str) -> UnknownFormatError:
+    """Return the error of paths that hold nothing a verb can use."""
+    first = sources.remarks[0] if sources.remarks else None
+    why = f"; the first file: {Path(first.file).name} {first.problem}" if first else "."
+    return UnknownFormatError(
+        paths[0] if paths else Path(),
+        f"holds {what}{why}",
+        "Point at a trainer's output folder, a log file, a run folder or a configuration.",
+    )
+
+
+def collect_runs(
+    paths: Sequence[Path],
+    work_folder: Path,
+    *,
+    importers: Sequence[Importer] | None = None,
+    on_progress: OnImport = lambda _: None,
+    only_runs: bool = False,
+) -> tuple[list[tuple[str, Run]], ClassifiedFiles]:
+    """Read every run that the paths hold, each with a name of its own, and say what became of every file.
+
+    This is the one way in which all verbs read runs. ``only_runs`` reads files that the user named as runs, even where
+    they could be training data.
+    """
+    sources = classify_files(paths, importers or all_importers(), only_runs=only_runs or importers is not None)
     folders = (work_folder / f"imported-{number}" for number in count())
 
-    def import_group(group: Sequence[RecognisedFile]) -> Run:
+    def read_group(_: str, group: Sequence[RecognisedFile]) -> Run:
         run = read_logs(group, on_progress) if all(map(is_log, group)) else None
         if run is None:
             files = drop_contained_files(group)
             run = Run.open(import_recognised(files, next(folders), progress=on_progress).folder)
         return run
 
+    opened = [Run.open(folder) for folder in sources.folders]
+    runs = [(display_name(run.folder, run.header.name), run) for run in opened]
+    runs += list(import_runs(sources, read_group))
+    parts = [part for name, run in runs for part in split_log_runs(name, run, sources)]
+    names = make_unique([name for name, _ in parts])
+    named = [replace(run, header=replace(run.header, name=name)) for name, (_, run) in zip(names, parts, strict=True)]
+    return list(zip(names, named, strict=True)), sources
+
+
+def import_runs(
+    sources: ClassifiedFiles, import_group: Callable[[str, Sequence[RecognisedFile]], T]
+) -> Iterator[tuple[str, T]]:
+    """Import the files of every run with ``import_group``; the runs of a table that stacks several one by one."""
     for name, group in group_by_run(sources.files):
         try:
-            yield name, import_group(group)
+            yield name, import_group(name, group)
         except FileError as error:
             stacked = importers_of_stack(group) if isinstance(error, UnknownFormatError) else {}
             if not stacked:
                 sources.refuse(error)
                 continue
             for run, importer in stacked.items():
+                part = f"{name}, {run}"
                 try:
-                    yield f"{name}, {run}", import_group([replace(group[0], importer=importer)])
+                    yield part, import_group(part, [replace(group[0], importer=importer)])
                 except UnknownFormatError as empty:
                     sources.refuse(empty)
             sources.used.append(f"{name}: {len(stacked)} runs in one table, read separately")
@@ -122,41 +147,8 @@ def split_log_runs(name: str, run: Run, sources: ClassifiedFiles) -> list[tuple[
     if len(runs) == 1:
         return [(name, run)]
     sources.used.append(f"{name}: {len(runs)} runs in sequence, split where the step number restarts")
-    return [(f"{name}, run {number} of {len(runs)}", part) for number, part in enumerate(runs, 1)]
-
-
-def group_by_run(files: Sequence[RecognisedFile]) -> list[tuple[str, list[RecognisedFile]]]:
-    """Put the files of one run together, with its name.
-
-    Every log is a run; other files go to the only log there is, or to the nearest one above them.
-    """
-    logs = drop_contained_files([file for file in files if is_log(file)])
-    groups: dict[Path, list[RecognisedFile]] = {log.path: [log] for log in logs}
-    alone: dict[Path, list[RecognisedFile]] = defaultdict(list)
-    for file in files:
-        if not is_log(file):
-            log_path = nearest_log(file.path, [log.path for log in logs])
-            (alone[file.path.parent] if log_path is None else groups[log_path]).append(file)
-    named = [(source_name(path), group) for path, group in groups.items()]
-    return named + [
-        (source_name(group[0].path if len(group) == 1 else folder), group) for folder, group in alone.items()
-    ]
-
-
-def is_log(file: RecognisedFile) -> bool:
-    """Say whether a file is the log of a whole run."""
-    return file.kind in LOG_KINDS or file.kind.endswith(" metrics")
-
-
-def nearest_log(path: Path, logs: Sequence[Path]) -> Path | None:
-    """Return the only log, or the one that shares the deepest folder with a file; None where two do."""
-    if len(logs) == 1:
-        return logs[0]
-    for folder in path.parents:
-        here = [log for log in logs if folder in log.parents]
-        if here:
-            return here[0] if len(here) == 1 else None
-    return None
+    names = [f"{name}, run {number} of {len(runs)}" for number in range(1, len(runs) + 1)]
+    return [(part, replace(run, header=replace(run.header, name=part))) for part, run in zip(names, runs, strict=True)]
 
 
 def build_cases(runs: Sequence[tuple[str, Run]], sources: ClassifiedFiles) -> list[Evidence]:
@@ -226,18 +218,26 @@ class ClassifiedFiles:
     """Paths the user named; the others were found in folders."""
     used: list[str] = field(default_factory=list)
     """Files that were read, each with what it is."""
-    unused: list[Remark] = field(default_factory=list)
+    refused: list[FileError] = field(default_factory=list)
     """Files that were not read, each with the reason."""
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """Files that were not read, each with the reason, for a report."""
+        return [Remark.from_error(error) for error in self.refused]
 
     def refuse(self, error: FileError) -> None:
         """Record a file that cannot be read; raises for a file the user named and for a disk that cannot be written."""
         if error.path in self.named or isinstance(error, WriteError):
             raise error
-        self.unused.append(Remark.from_error(error))
+        self.refused.append(error)
 
 
-def classify_files(paths: Sequence[Path], importers: Sequence[Importer]) -> ClassifiedFiles:
-    """Classify files and folders; an unreadable file is an error if the user named it, else a remark."""
+def classify_files(paths: Sequence[Path], importers: Sequence[Importer], *, only_runs: bool = False) -> ClassifiedFiles:
+    """Classify files and folders; an unreadable file is an error if the user named it, else a remark.
+
+    ``only_runs``: a file that the user named is no training data, whatever its columns.
+    """
     sources = ClassifiedFiles(named=frozenset(paths))
     for path in paths:
         if is_remote(path):
@@ -250,7 +250,7 @@ def classify_files(paths: Sequence[Path], importers: Sequence[Importer]) -> Clas
         for number, file in enumerate(walk_files(path, sources, frozenset(real_path(path).parents))):
             refuse_too_many_files(path, number)
             try:
-                classify_file(file, importers, sources)
+                classify_file(file, importers, sources, may_be_data=not only_runs or file not in sources.named)
             except FileError as error:
                 sources.refuse(error)
     return sources
@@ -289,7 +289,9 @@ def walk_files(path: Path, sources: ClassifiedFiles, above: frozenset[Path]) -> 
             yield from walk_files(inside, sources, above | {real})
 
 
-def classify_file(file: Path, importers: Sequence[Importer], sources: ClassifiedFiles) -> None:
+def classify_file(
+    file: Path, importers: Sequence[Importer], sources: ClassifiedFiles, *, may_be_data: bool = True
+) -> None:
     """Find out what one file is; trainers' files must be recognised by an importer."""
     start = read_head(file)
     if file.suffix == ".toml" and file.stat().st_size <= MAX_TOML_BYTES and classify_toml(file, sources):
@@ -298,7 +300,7 @@ def classify_file(file: Path, importers: Sequence[Importer], sources: Classified
     if config is not None:
         sources.configs.append(config)
         sources.used.append(f"{file.name}: configuration of {config.dialect.trainer}")
-    elif is_training_data(file, start):
+    elif may_be_data and is_training_data(file, start):
         sources.data += read_training_data(file)
         sources.used.append(f"{file.name}: training data")
     else:
@@ -361,7 +363,13 @@ SOLUTION_COLUMNS = (
     "ground_truth",
 )
 """Columns that hold a solution or an answer."""
-NOT_DATA_COLUMNS = frozenset({"reward", "score", "step", "advantage", "rewards", "logprobs", "epoch", "log_history"})
+NOT_DATA_COLUMNS = frozenset(
+    {
+        *("reward", "score", "step", "advantage", "rewards", "logprobs", "epoch", "log_history"),
+        *("correct", "is_correct", "passed", "sample_index", "sample_idx", "predicted_answer", "model_answer"),
+        *("budget", "thinking_budget", "max_tokens"),
+    }
+)
 """Columns that rollouts and logs have and training data does not."""
 
 

@@ -116,11 +116,10 @@ def contents_facts(run: Run) -> list[Fact]:
             note=f"known to us: {', '.join(ours)}" if ours else "",
         ),
     ]
+    for split, counts in count_rollouts(run).items():
+        text = f"{counts['count']:,} of {counts['problems']:,} problems at {counts['steps']:,} steps"
+        facts.append(Fact("rollouts" if split == "train" else "held-out rollouts", text))
     if run.rollout_files:
-        counts = run.query(
-            "SELECT count(*) n, count(DISTINCT problem) p, count(DISTINCT step) s FROM rollouts"
-        ).to_pylist()[0]
-        facts.append(Fact("rollouts", f"{counts['n']:,} of {counts['p']:,} problems at {counts['s']:,} steps"))
         facts.append(Fact("right or wrong", describe_grading(run)))
     kind = run.header.entropies.get("entropy")
     if kind:
@@ -129,6 +128,15 @@ def contents_facts(run: Run) -> list[Fact]:
             Fact("entropy is", f"{kind.estimator}, {kind.aggregation}, {kind.token_set} tokens, {temperature}")
         )
     return facts
+
+
+def count_rollouts(run: Run) -> dict[str, dict[str, int]]:
+    """Return how many rollouts, problems and steps there are, training and held-out ones apart."""
+    if not run.rollout_files:
+        return {}
+    sql = """SELECT split, count(*) AS count, count(DISTINCT problem) AS problems, count(DISTINCT step) AS steps
+             FROM rollouts GROUP BY split ORDER BY split DESC"""
+    return {row.pop("split"): row for row in run.query(sql).to_pylist()}
 
 
 def describe_grading(run: Run) -> str | Missing:

@@ -174,7 +174,10 @@ def diversity_rows(window: Window) -> list[list[Cell]]:
 def completion_table(run: Run, windows: Sequence[Window]) -> Sequence[Section]:
     """Return what the completions of each window look like, one row per window."""
     read = [
-        (window, outcomes.sample_texts(run, window.first, window.last, MAX_TEXTS_PER_WINDOW, window.split))
+        (
+            window,
+            outcomes.sample_texts(run, window.first, window.last, MAX_TEXTS_PER_WINDOW, window.split, window.budget),
+        )
         for window in windows
     ]
     read = [(window, texts) for window, texts in read if texts]

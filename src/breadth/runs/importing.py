@@ -349,14 +349,27 @@ def import_files(
     importers: Sequence[Importer] | None = None,
     progress: Progress = lambda _: None,
 ) -> ImportResult:
-    """Import files and folders into a new run folder; on any failure nothing is left behind."""
+    """Import the files of one run into a new run folder; on any failure nothing is left behind.
+
+    Files of several runs are refused: pooled, they would be a run that nobody made.
+    """
+    from breadth.runs.grouping import group_by_run  # it imports this module
+
     for place in (*paths, target):
         refuse_address(place, "an import reads and writes files of this machine")
+
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise WriteError(
             target, "exists already.", "Choose another name, or delete it first; an import never overwrites."
         )
     found, remarks = find_files(paths, importers or all_importers())
+    names = [name for name, _ in group_by_run(found)]
+    if len(names) > 1:
+        raise UnknownFormatError(
+            paths[0],
+            f"holds {len(names)} runs: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}.",
+            "Import them one by one, or each into a folder of its own with: breadth import PATH... --to FOLDER",
+        )
     return import_recognised(found, target, remarks=remarks, progress=progress)
 
 

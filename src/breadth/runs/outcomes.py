@@ -101,14 +101,40 @@ def rollout_steps(run: Run, split: str = "train") -> npt.NDArray[np.int64]:
     return np.asarray(run.query(sql, split)["step"].to_numpy())
 
 
-def read_samples(run: Run, first: int, last: int, split: str = "train") -> Samples:
-    """Read answers and outcomes of the rollouts of steps ``first`` to ``last``."""
+def sample_budgets(run: Run, split: str = "eval") -> tuple[int | None, ...]:
+    """Return the budgets of thinking that rollouts were sampled under, smallest first; none where there is one."""
+    if "budget" not in run.columns:
+        return ()
+    sql = "SELECT DISTINCT budget FROM rollouts WHERE split = ? ORDER BY budget NULLS FIRST"
+    found = tuple(run.query(sql, split)["budget"].to_pylist())
+    return found if len(found) > 1 else ()
+
+
+def budget_name(budget: int | None) -> str:
+    """Return what samples under a budget are called."""
+    return "no budget" if budget is None else f"budget {budget:,}"
+
+
+ANY_BUDGET = -1
+"""Selects the rollouts of all budgets."""
+
+
+def budget_condition(budget: int | None) -> str:
+    """Return the SQL that selects the rollouts of a budget, behind other conditions."""
+    if budget == ANY_BUDGET:
+        return ""
+    return "AND budget IS NULL" if budget is None else f"AND budget = {int(budget)}"
+
+
+def read_samples(run: Run, first: int, last: int, split: str = "train", budget: int | None = ANY_BUDGET) -> Samples:
+    """Read answers and outcomes of the rollouts of steps ``first`` to ``last``, of all budgets or of one."""
     right = correctness_sql(run) or "NULL"
     table = run.query(
         f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number,
                    coalesce(problem, '') AS problem, answer,
                    CAST({right} AS DOUBLE) AS right_, coalesce(truncated, false) AS truncated
-            FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? ORDER BY group_number""",  # noqa: S608 - column names are ours
+            FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? {budget_condition(budget)}
+            ORDER BY group_number""",  # noqa: S608 - column names are ours
         split,
         first,
         last,
@@ -125,13 +151,15 @@ def read_samples(run: Run, first: int, last: int, split: str = "train") -> Sampl
     )
 
 
-def sample_texts(run: Run, first: int, last: int, max_texts: int, split: str = "train") -> list[str]:
+def sample_texts(
+    run: Run, first: int, last: int, max_texts: int, split: str = "train", budget: int | None = ANY_BUDGET
+) -> list[str]:
     """Return at most ``max_texts`` completions of these steps, the same ones every time, spread over problems."""
     if not run.rollout_files:
         return []
     table = run.query(
-        """SELECT completion FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
-           ORDER BY hash(problem, step, sample) LIMIT ?""",
+        f"""SELECT completion FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
+            {budget_condition(budget)} ORDER BY hash(problem, step, sample) LIMIT ?""",  # noqa: S608 - a number
         split,
         first,
         last,

@@ -64,6 +64,9 @@ ROLLOUT_COLUMNS = (
     ColumnSpec("advantage", "double", "Advantage of the whole rollout."),
     ColumnSpec("tokens", "int32", "Tokens in the completion."),
     ColumnSpec("truncated", "bool", "Whether the completion was cut at the length cap."),
+    ColumnSpec(
+        "budget", "int64", "Thinking tokens, or the cap on tokens, it was sampled under; null where none was set."
+    ),
     ColumnSpec("token_ids", "list<int32>", "Token ids of the completion."),
     ColumnSpec("logprobs", "list<float>", "Log-probability of each sampled token under the current policy."),
     ColumnSpec("old_logprobs", "list<float>", "The same under the policy that sampled."),

@@ -72,7 +72,7 @@ def list_options(evidence: SweepEvidence) -> tuple[Option, ...]:
             float(arm.seconds.mean()),
             float(arm.money.mean()),
         )
-        for arm in evidence.serial
+        for arm in evidence.all_arms[1:]
     ]
     return tuple(sorted([*plain_votes(evidence), *forced], key=lambda option: (option.cost, option.width)))
 
@@ -137,7 +137,7 @@ def compare_at_equal_tokens(evidence: SweepEvidence) -> tuple[EqualTokensCompari
     plain = evidence.plain
     each = float(plain.tokens.mean())
     comparisons = []
-    for arm in evidence.serial:
+    for arm in evidence.all_arms[1:]:
         cost = float(arm.tokens.mean())
         width = min(int(cost / each + 1e-9), plain.classes.shape[1]) if each > 0 else 0
         if width < 1 or arm.arm.budget is None:

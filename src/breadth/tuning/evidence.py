@@ -70,12 +70,19 @@ class SweepEvidence:
     labelled: bool
     """Whether right answers are known."""
     arms: tuple[ArmEvidence, ...]
-    """The plain arm first."""
+    """The plain arm first; where every sample has a budget, the largest budget first."""
+    cost_unit: str = "tokens"
+    """What costs are counted in: samples, where an imported file has neither tokens nor budgets."""
 
     @property
     def plain(self) -> ArmEvidence:
-        """The samples as the model writes them."""
+        """The samples as the model writes them; where every sample has a budget, those of the largest."""
         return self.arms[0]
+
+    @property
+    def all_arms(self) -> tuple[ArmEvidence, ...]:
+        """The plain arm and the forced ones, each once."""
+        return (self.plain, *(arm for arm in self.serial if arm is not self.plain))
 
     @cached_property
     def serial(self) -> tuple[ArmEvidence, ...]:
@@ -89,8 +96,19 @@ class SweepEvidence:
         return "accuracy" if self.labelled else "agreement"
 
 
+Samples = Mapping[str, Mapping[int, Sequence[Mapping[str, Any]]]]
+"""Question -> place of the arm -> its samples."""
+
+
 def read_evidence(run: Run) -> SweepEvidence:
-    """Read a sweep; only questions with every sample of every arm count, so all arms are compared on the same ones."""
+    """Read a sweep; only questions with every sample of every arm count, so all arms are compared on the same ones.
+
+    Samples that were imported are a sweep of the budgets they name, or of votes alone.
+    """
+    if "plan" not in run.header.config and run.header.files:
+        from breadth.tuning.imported_samples import read_imported
+
+        return read_imported(run)
     if "plan" not in run.header.config:
         raise NotARunError(
             run.folder / HEADER_FILE, "is not of a sweep.", "Give the folder that breadth tune wrote with --out."
@@ -100,10 +118,15 @@ def read_evidence(run: Run) -> SweepEvidence:
     for place in range(len(plan.arms) if run.rollout_files else 0):  # arm by arm: all texts at once may be too many
         for row in run.query(ARM_QUERY, place, steps=(place, place)).to_pylist():
             samples[row["problem"]][place].append(row)
+    return build_evidence(run, plan, plan.arms, samples)
+
+
+def build_evidence(
+    run: Run, plan: SweepPlan, arms: Sequence[Arm], samples: Samples, cost_unit: str = "tokens"
+) -> SweepEvidence:
+    """Return what the samples of several arms show."""
     whole = [
-        name
-        for name, arms in samples.items()
-        if all(len(arms[place]) == arm.draws for place, arm in enumerate(plan.arms))
+        name for name, drawn in samples.items() if all(len(drawn[place]) == arm.draws for place, arm in enumerate(arms))
     ]
     if not whole:
         raise MeasureError(
@@ -115,15 +138,22 @@ def read_evidence(run: Run) -> SweepEvidence:
     labelled = all(row["correct"] is not None for name in whole for drawn in samples[name].values() for row in drawn)
     classes = {name: classify_answers(samples[name]) for name in whole}
     pools = {name: None if labelled else pooled_majority(classes[name]) for name in whole}
-    arms = tuple(
-        arm_evidence(plan, place, [samples[name][place] for name in whole], classes, pools, whole)
-        for place in range(len(plan.arms))
+    found = tuple(
+        arm_evidence(
+            plan,
+            arm,
+            [samples[name][place] for name in whole],
+            [classes[name][place] for name in whole],
+            list(pools.values()),
+        )
+        for place, arm in enumerate(arms)
     )
     truths = tuple(
         (references.get(name) or "") if labelled else majority_text(samples[name], pools[name], classes[name])
         for name in whole
     )
-    return SweepEvidence(plan, tuple(whole), max(0, plan.questions - len(whole)), truths, labelled, arms)
+    left_out = max(0, plan.questions - len(whole))
+    return SweepEvidence(plan, tuple(whole), left_out, truths, labelled, found, cost_unit)
 
 
 def read_references(run: Run) -> dict[str, str]:
@@ -169,24 +199,23 @@ def majority_text(
 
 def arm_evidence(
     plan: SweepPlan,
-    place: int,
+    arm: Arm,
     rows: Sequence[Sequence[Mapping[str, Any]]],
-    classes: Mapping[str, Mapping[int, IntArray]],
-    pools: Mapping[str, Mapping[int, float] | None],
-    names: Sequence[str],
+    classes: Sequence[IntArray],
+    pools: Sequence[Mapping[int, float] | None],
 ) -> ArmEvidence:
-    """Return the samples of one arm as arrays."""
+    """Return the samples of one arm as arrays; rows, classes and pools are those of each question."""
     extras = [[orjson.loads(row["extra"]) for row in samples] for samples in rows]
-    labels = np.array([classes[name][place] for name in names])
+    labels = np.array(classes)
     scores = [
         [
             float(bool(row["correct"])) if pool is None else pool.get(int(label), 0.0)
             for row, label in zip(samples, line, strict=True)
         ]
-        for samples, line, pool in zip(rows, labels, (pools[name] for name in names), strict=True)
+        for samples, line, pool in zip(rows, labels, pools, strict=True)
     ]
     return ArmEvidence(
-        plan.arms[place],
+        arm,
         tuple(tuple(row["answer"] for row in samples) for samples in rows),
         labels,
         np.array(scores),
@@ -246,7 +275,7 @@ class ArmTraits:
 def arm_traits(evidence: SweepEvidence) -> tuple[ArmTraits, ...]:
     """Describe the plain arm and every forced one."""
     common = min(arm.classes.shape[1] for arm in evidence.arms)
-    return tuple(describe_arm(arm, evidence, common) for arm in (evidence.plain, *evidence.serial))
+    return tuple(describe_arm(arm, evidence, common) for arm in evidence.all_arms)
 
 
 def describe_arm(arm: ArmEvidence, evidence: SweepEvidence, common: int) -> ArmTraits:

@@ -22,6 +22,7 @@ from breadth.adapters.generic.importer import (
     GenericImporter,
     MetricTable,
     RolloutTable,
+    describe_run,
     find_stacked_runs,
     refuse_summaries,
     unix_time,
@@ -65,13 +66,13 @@ def as_json(path: Path, rows: list[dict[str, Any]]) -> Path:
 def samples(folder: Path) -> dict[str, Path]:
     return {
         "JSONL metrics": jsonl(folder / "log.jsonl", METRICS),
-        "JSONL rollouts": jsonl(folder / "votes.jsonl", VOTES),
+        "JSONL evaluation": jsonl(folder / "votes.jsonl", VOTES),
         "CSV metrics": as_csv(folder / "log.csv", METRICS),
-        "CSV rollouts": as_csv(folder / "votes.csv", VOTES, ";"),
+        "CSV evaluation": as_csv(folder / "votes.csv", VOTES, ";"),
         "JSON metrics": as_json(folder / "log.json", METRICS),
-        "JSON rollouts": as_json(folder / "votes.json", VOTES),
+        "JSON evaluation": as_json(folder / "votes.json", VOTES),
         "Parquet metrics": parquet(folder / "log.parquet", METRICS),
-        "Parquet rollouts": parquet(folder / "votes.parquet", VOTES),
+        "Parquet evaluation": parquet(folder / "votes.parquet", VOTES),
     }
 
 
@@ -169,7 +170,6 @@ def test_votes_of_real_models(fixtures: Path, tmp_path: Path) -> None:
         "consol_o3mini_low_aime24_vote40": (1200, 30, 0.6125, 0.9),
         "consol_o3mini_high_aime24_vote40": (1200, 30, 0.88, 1.0),
         "qwen25math_rm_example_math100x8": (800, 100, 0.91, 0.96),
-        "openai_gsm_4models": (5276, 1319, 0.3793, 0.6725),
     }
     for name, (count, problems, mean, anyone) in expected.items():
         imported = import_files([fixtures / f"votes/{name}.parquet"], tmp_path / name)
@@ -185,6 +185,7 @@ def test_votes_of_real_models(fixtures: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
+        ("votes/openai_gsm_4models.parquet", "several conditions .'model'"),
         ("votes/deepconf_512votes_methods.csv", "one row for many samples"),
         ("budgets/overthinking_hazard_by_step.csv", "several runs"),
         ("budgets/overthinking_trace_steps_small.parquet", "several runs"),
@@ -241,12 +242,12 @@ def test_rows_nested_beyond_reason_are_survived(tmp_path: Path, depth: int, colu
     path = tmp_path / "rows.jsonl"
     row = json.dumps({"question_id": 1, "answer": "a", "model": "m"})
     path.write_text(row + "\n" + row[:-1] + f', "{column}": ' + "[" * depth + "]" * depth + "}\n", encoding="utf-8")
-    check_records(IMPORTER.read(path, "JSONL rollouts"))
-    if column == "model" and depth < 5000:  # deeper rows cannot even be parsed
-        with pytest.raises(UnknownFormatError, match="several runs"):
-            check_records(IMPORTER.read(path, "JSONL metrics"))
-    else:
-        check_records(IMPORTER.read(path, "JSONL metrics"))
+    for kind, words in (("JSONL evaluation", "several conditions"), ("JSONL metrics", "several runs")):
+        if column == "model" and depth < 5000:  # deeper rows cannot even be parsed
+            with pytest.raises(UnknownFormatError, match=words):
+                check_records(IMPORTER.read(path, kind))
+        else:
+            check_records(IMPORTER.read(path, kind))
 
 
 def test_a_hundred_megabytes_in_one_cell(tmp_path: Path) -> None:
@@ -259,7 +260,7 @@ def test_a_hundred_megabytes_in_one_cell(tmp_path: Path) -> None:
     assert any("105 MB" in remark.problem for remark in run.header.remarks)
 
 
-KINDS = [f"{form} {content}" for form in ("JSONL", "JSON", "CSV", "Parquet") for content in ("metrics", "rollouts")]
+KINDS = [f"{form} {content}" for form in ("JSONL", "JSON", "CSV", "Parquet") for content in ("metrics", "evaluation")]
 
 
 @settings(max_examples=150, deadline=None)
@@ -357,12 +358,18 @@ def test_the_runs_of_a_table_can_be_read_one_by_one(tmp_path: Path, form: str) -
 
 
 def test_one_run_and_too_many_are_not_read_apart() -> None:
-    assert find_stacked_runs([[(1, {"run": "a"}), (2, {"run": "a"})]])[1] == []
-    assert find_stacked_runs([[(row, {"run": row}) for row in range(MAX_STACKED_RUNS + 1)]])[1] == []
-    assert find_stacked_runs([[(row, {"run": row}) for row in range(MAX_STACKED_RUNS)]])[1] == [
-        str(row) for row in range(MAX_STACKED_RUNS)
-    ]
-    assert find_stacked_runs([[(1, {"step": 1})]]) == ("", [])
+    def names(rows: list[dict[str, Any]]) -> list[str]:
+        runs = find_stacked_runs([enumerate(rows)], RUN_COLUMNS, ("model", "max_tokens"))
+        return [describe_run(run) for run in runs]
+
+    assert names([{"run": "a"}, {"run": "a"}]) == []
+    assert names([{"run": row} for row in range(MAX_STACKED_RUNS + 1)]) == []
+    assert names([{"run": row} for row in range(MAX_STACKED_RUNS)]) == [str(row) for row in range(MAX_STACKED_RUNS)]
+    assert names([{"step": 1}]) == []
+    # Two columns that both identify the run are one; conditions are combinations; numbers of tokens are budgets.
+    rows = [{"run": n % 2, "exp_name": f"e{n % 2}", "model": f"m{n // 2}", "max_tokens": n} for n in range(4)]
+    assert names(rows) == ["0, model=m0", "1, model=m0", "0, model=m1", "1, model=m1"]
+    assert names([{"max_tokens": "low"}, {"max_tokens": "high"}]) == ["max_tokens=low", "max_tokens=high"]
 
 
 PATH = Path("table.csv")
@@ -627,11 +634,37 @@ def test_a_mean_entropy_is_kept_and_not_taken_for_tokens() -> None:
     assert row["entropy"] == [0.5, 0.25]
 
 
-def test_several_models_are_told_and_several_runs_refused() -> None:
-    _, remarks = rollout_table([{**VOTE, "model": "a"}, {**VOTE, "model": "b"}])
-    assert remarks[-1] == "the rows hold samples of several models ('model': a, b, ...), not of one policy."
+def test_several_runs_in_rollouts_are_refused() -> None:
     with pytest.raises(UnknownFormatError, match="several runs"):
         rollout_table([{**VOTE, "step": 1, "run_id": "a"}, {**VOTE, "step": 1, "run_id": "b"}])
+
+
+@pytest.mark.parametrize("column", ["model", "arm", "temperature", "dataset", "decile", "policy", "Mine"])
+def test_conditions_are_never_pooled(tmp_path: Path, column: str) -> None:
+    rows = [{**VOTE, "question_id": n % 4, column: 0.5 + n // 4, "correct": n < 4} for n in range(8)]
+    importer = GenericImporter({"arm": "Mine"} if column == "Mine" else {})
+    path = jsonl(tmp_path / "votes.jsonl", rows)
+    kind = importer.recognises(path, path.read_bytes())
+    assert kind == "JSONL evaluation"
+    with pytest.raises(UnknownFormatError, match=f"several conditions .'{column}': 0.5, 1.5") as refused:
+        list(importer.read(path, kind))
+    assert f"--map budget={column}" in refused.value.remedy
+    assert f"--map origin={column}" in refused.value.remedy
+    apart = importer.split_stacked_runs(path, kind)
+    assert list(apart) == [f"{column}=0.5", f"{column}=1.5"]
+    tables = [
+        record.table for part in apart.values() for record in part.read(path, kind) if isinstance(record, RolloutBatch)
+    ]
+    assert [table["correct"].to_pylist() for table in tables] == [[True] * 4, [False] * 4]
+
+
+def test_a_budget_is_a_column_of_one_run(tmp_path: Path) -> None:
+    rows = [{**VOTE, "max_tokens": 500 * (1 + n)} for n in range(2)]
+    assert [row["budget"] for row in only(rows)] == [500, 1000]
+    assert [row["budget"] for row in only([{**VOTE, "decile": 3.0}], {"budget": "decile"})] == [3]
+    (named,) = only([{**VOTE, "budget": "low"}])
+    assert "budget" not in named
+    assert json.loads(named["extra"])["budget"] == "low"
 
 
 def test_summaries_of_rollouts_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.doctor.evidence.sweeps import PlainSamples
+from breadth.doctor.evidence.sweeps import PlainSamples, measure_plain_vote, plain_samples
 from breadth.doctor.finding import CannotTell, Change, Finding
-from breadth.doctor.findings.bottleneck import FINDING, cross_fitted_best, extrapolate_unreachable, split_score_gap
+from breadth.doctor.findings.bottleneck import (
+    FINDING,
+    ScoreGap,
+    cross_fitted_best,
+    describe_gap,
+    extrapolate_unreachable,
+    split_score_gap,
+)
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
 from breadth.inference.strategies.best_of_n import BestOfN
@@ -57,13 +65,51 @@ def test_what_no_draw_gets_right_is_for_training(swept: Any) -> None:
     found = FINDING.check(swept(SAME, policy=Policy(strategy=Vote(8))))
     assert isinstance(found, Finding)
     assert found.headline.startswith(
-        "Training limits the score: 40% of the questions are out of reach of 8 samples, and the best policy measured"
-        " gains 0.0"
+        "Training limits the score: 40% of the questions are out of reach of 8 samples and 40% of 80 (extrapolated),"
+        " and the best policy measured gains 0.0"
     )
     # Every question is always or never right: both fits foretell the same 40 % for 80 draws, so it stays training's.
-    assert values(found)["out of reach of 80 samples, extrapolated"] == pytest.approx(0.4, abs=0.001)
+    assert values(found)["out of reach of 80 samples too, extrapolated"] == pytest.approx(0.4, abs=0.001)
     assert found.confidence == "strong"
     assert found.prescriptions[0].action.startswith("Train for breadth")
+
+
+GAP = ScoreGap(
+    policy=Interval(0.1, 0.05, 0.15),
+    selector=Interval(0.06, 0.0, 0.1),
+    unreachable=Interval(0.44, 0.4, 0.48),
+    largest="out",
+    lead=Interval(0.34, 0.3, 0.38),
+    samples=80,
+    extrapolated=Interval(0.09, 0.06, 0.12),
+)
+"""44 % out of reach of 8 samples, 9 % of 80: 35 % are a matter of more samples."""
+
+
+@pytest.mark.parametrize(
+    ("extrapolated", "limit", "first", "why"),
+    [
+        (GAP.extrapolated, "The number of samples limits the score", "Draw more samples, up to 80", "About 35% of"),
+        (Interval(0.4, 0.36, 0.44), "Training limits the score", "Train for breadth", "40% of the questions are out"),
+        (None, "What no sample solves limits the score", "Train for breadth", "training can, or more samples"),
+    ],
+)
+def test_what_more_samples_reach_is_not_said_to_be_for_training(
+    swept: Any, extrapolated: Interval | None, limit: str, first: str, why: str
+) -> None:
+    evidence = swept(SAME, policy=ONE)
+    samples, result = plain_samples(evidence, "bottleneck"), evidence.sweep_result
+    assert isinstance(samples, PlainSamples)
+    now = measure_plain_vote(samples, 1)
+    found = describe_gap(replace(GAP, extrapolated=extrapolated), samples, result, now, known=False)
+    assert found.headline.startswith(f"{limit}: 44% of the questions are out of reach of 8 samples")
+    assert found.prescriptions[0].action.startswith(first)
+    assert why in found.prescriptions[0].why
+    # One share is called training's alone, and it is that of 80 samples.
+    only = [remedy.why for remedy in found.prescriptions if "only training" in remedy.why]
+    assert [text.partition("%")[0] for text in only] == (
+        [] if extrapolated is None else [f"{extrapolated.value:.0%}"[:-1]]
+    )
 
 
 def test_right_draws_that_are_outvoted_want_a_judge(swept: Any) -> None:

@@ -35,7 +35,7 @@ def test_a_vote_on_draws_that_all_agree_pays_seven_eighths_for_nothing(swept: An
     check_outcome(found, "over-sampling")
     assert found.severity is Severity.WARNING
     assert (
-        found.headline == "The policy in use, a vote of 8, writes 800 tokens per question;"
+        found.headline == "The policy in use, a vote of 8, costs 800 tokens per question;"
         " one plain sample loses less than 5 points with"
         " 100."
     )
@@ -71,7 +71,7 @@ def test_what_a_vote_that_stops_early_really_draws_is_charged(swept: Any) -> Non
     found = FINDING.check(swept(SAME, policy=Policy(strategy=AdaptiveVote(8, width=1))))
     assert isinstance(found, Finding)
     # The Beta rule at 0.95 stops after four that agree (0.96875): 400 tokens.
-    assert "a vote of up to 8 that stops early, writes 400 tokens" in found.headline
+    assert "a vote of up to 8 that stops early, costs 400 tokens" in found.headline
     assert found.evidence[2].value == pytest.approx(3 / 4)
 
 

@@ -136,6 +136,13 @@ def test_an_arm_is_trained_measured_and_answers_both_ways(
     assert records.record_to_json(found.arm.policy) == records.record_to_json(
         summarize_evaluation(evaluate(policy, problems, 4, seed=0), tiny_plan.ks)
     )
+    replies = Run.open(tmp_path / "run").query(
+        "SELECT step, count(*)::INT AS replies, avg(correct::INT) AS right_ FROM rollouts WHERE split = 'eval'"
+        " GROUP BY step"
+    )
+    (held_out,) = replies.to_pylist()
+    assert (held_out["step"], held_out["replies"]) == (tiny_plan.steps, 16)
+    assert held_out["right_"] == pytest.approx(found.arm.policy.curve[0].pass_rate.value)
     (tmp_path / COMPARISON_FILE).unlink()
     again: list[Any] = []
     assert records.record_to_json(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +18,10 @@ import pyarrow as pa
 from breadth.adapters.generic.console import CONSOLE_KIND, is_console_log, read_console
 from breadth.adapters.generic.documents import flatten_row
 from breadth.adapters.generic.layout import (
+    ARM,
     IDENTIFYING_COLUMNS,
     OUTCOME_COLUMNS,
+    ROLLOUT_NAMES,
     Layout,
     chart_names,
     check_mapping,
@@ -26,6 +29,7 @@ from breadth.adapters.generic.layout import (
     content_of_mapping,
     describe_unmapped,
     infer_layout,
+    is_evaluation,
     rollout_layout,
 )
 from breadth.adapters.generic.tables import NumberedRows, is_numeric, preview_document, preview_table, read_rows
@@ -50,16 +54,17 @@ class GenericImporter:
     """Reads tables of metrics (one row per step) and of rollouts (one row per completion), and console logs.
 
     Rows with a completion, an answer, a grade or a problem are rollouts, others metrics. Rollouts without a step are
-    taken as one evaluation, at step 0. A table that stacks several runs, or whose rows sum up many samples, is refused:
-    neither is a run. `split_stacked_runs` reads the runs of a stacked table one by one.
+    taken as one evaluation, at step 0. A table that stacks several runs or conditions (models, temperatures), or whose
+    rows sum up many samples, is refused: neither is a run. `split_stacked_runs` reads the runs of a stacked table one
+    by one. Budgets of thinking stay in one run: their curve is what a sweep is about.
 
     ``GenericImporter({"step": "iteration", "reward": "score"})`` reads a file with names of its own.
     """
 
     mapping: Mapping[str, str] = field(default_factory=dict)
     """Our name -> the file's column. What it does not name is found by obvious names."""
-    only: tuple[str, str] | None = None
-    """A column and its value in the rows to read: one run of a table that stacks several."""
+    only: tuple[tuple[str, str], ...] = ()
+    """Columns, each with its value in the rows to read: one run of a table that stacks several."""
 
     trainer = "generic"
     """Name in the catalogue: the file does not say which trainer wrote it."""
@@ -92,11 +97,18 @@ class GenericImporter:
         if seen is None:
             return None
         if layout and (layout.content == "rollouts" or not self.mapping):
-            return f"{seen.format} {layout.content}"
+            return f"{seen.format} {self._describe_content(layout.content, seen.columns)}"
         meant = (
             layout or not seen.columns or any(nearest_name(theirs, seen.columns) for theirs in self.mapping.values())
         )
-        return f"{seen.format} {content_of_mapping(self.mapping)}" if meant else None
+        content = self._describe_content(content_of_mapping(self.mapping), seen.columns)
+        return f"{seen.format} {content}" if meant else None
+
+    def _describe_content(self, content: str, columns: Collection[str]) -> str:
+        """Return what one file holds; samples without a step are an evaluation, which is a run of its own."""
+        return (
+            "evaluation" if content == "rollouts" and is_evaluation(rollout_layout(columns, self.mapping)) else content
+        )
 
     def current(self, files: Sequence[Path]) -> Sequence[Path]:
         """Keep all: how these files belong together is not known."""
@@ -123,31 +135,55 @@ class GenericImporter:
         """Return an importer for each run of a table that stacks several, by name; empty for any other table."""
         if kind == CONSOLE_KIND:
             return {}
-        column, names = find_stacked_runs(
-            batch for batch in read_rows(path, kind.partition(" ")[0]) if not isinstance(batch, Remark)
-        )
-        return {name: replace(self, only=(column, name)) for name in names}
+        form, _, content = kind.partition(" ")
+        batches = (batch for batch in read_rows(path, form) if not isinstance(batch, Remark))
+        run_columns = () if content == "evaluation" else RUN_COLUMNS
+        arm_columns = () if content == "metrics" else self._arm_columns(content)
+        runs = find_stacked_runs(batches, run_columns, arm_columns)
+        return {describe_run(run): replace(self, only=run) for run in runs}
 
     def _own_rows(self, batch: NumberedRows) -> NumberedRows:
-        if self.only is None:
+        if not self.only:
             return batch
-        column, name = self.only
-        return [(number, row) for number, row in batch if column in row and as_text(row[column]) == name]
+        return [
+            (number, row)
+            for number, row in batch
+            if all(name in row and as_text(row[name]) == value for name, value in self.only)
+        ]
 
     def _open_table(self, batch: NumberedRows, path: Path, content: str) -> MetricTable | RolloutTable:
         columns = dict.fromkeys(name for _, row in batch for name in row)
         layout = choose_layout(columns, self.mapping, content)
-        return RolloutTable(layout, batch, path) if content == "rollouts" else MetricTable(layout, columns, path)
+        if content == "metrics":
+            return MetricTable(layout, columns, path)
+        return RolloutTable(layout, batch, path, arms=() if self.only else self._arm_columns(content))
+
+    def _arm_columns(self, content: str) -> tuple[str, ...]:
+        """Return the columns whose values are conditions; the data set of a training run is none."""
+        named = EVALUATION_ARM_COLUMNS if content == "evaluation" else ARM_COLUMNS
+        theirs = {name.casefold() for ours, name in self.mapping.items() if ours != ARM}
+        mapped = (self.mapping[ARM].casefold(),) if ARM in self.mapping else ()
+        return (*mapped, *(name for name in named if name not in theirs and name not in mapped))
 
 
 IMPORTER = GenericImporter()
 """The importer in the catalogue."""
 
 
+BUDGET_NAMES = frozenset(ROLLOUT_NAMES["budget"])
+"""Columns that hold budgets of thinking, where they hold numbers."""
 RUN_COLUMNS = ("run", "run_id", "run_name", "run_file", "experiment", "exp_name")
 """Columns that identify runs."""
 MODEL_COLUMNS = ("model", "model_name", "model_alias")
 """Columns that identify policies."""
+ARM_COLUMNS = (ARM, "condition", "variant", "policy", *MODEL_COLUMNS)
+"""Columns whose values are conditions: samples of two are never one policy's."""
+EVALUATION_ARM_COLUMNS = (
+    *ARM_COLUMNS,
+    *("temperature", "dataset", "data_source", "benchmark", "decile", "effort", "reasoning_effort", "strategy"),
+    *ROLLOUT_NAMES["budget"],
+)
+"""The same in an evaluation; a training run may have several data sets. Budgets that are numbers are no conditions."""
 SUMMARY_COLUMNS = ("num_votes", "n_votes", "voting_method", "num_samples", "n_samples", "num_correct", "n_correct")
 """Columns that only a summary of many samples has."""
 MAX_SHOWN_VALUES = 3
@@ -161,20 +197,30 @@ class DistinctValues:
     def __init__(self, columns: Iterable[str], wanted: Collection[str], path: Path) -> None:
         self.columns = [name for name in columns if name.casefold() in wanted]
         """The file's columns of this kind."""
-        self._path = path
+        self._path, self._wanted = path, wanted
         self._seen: dict[str, set[str]] = {name: set() for name in self.columns}
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add the values of a batch of rows."""
         for row in rows:
             for name in self.columns:
-                if row.get(name) is not None and len(self._seen[name]) <= MAX_SHOWN_VALUES:
+                if len(self._seen[name]) <= MAX_SHOWN_VALUES and is_condition(name, row.get(name), self._wanted):
                     self._seen[name].add(as_text(row[name])[:80])
+
+    @property
+    def condition_column(self) -> str:
+        """The column that holds several values; empty if none does."""
+        return next((name for name, values in self._seen.items() if len(values) > 1), "")
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the column that holds several values holds numbers."""
+        return all(as_number(value) is not None for value in self._seen.get(self.condition_column, ()))
 
     @property
     def description(self) -> str:
         """The column that holds several values, with some of them; empty if none does."""
-        name = next((name for name, values in self._seen.items() if len(values) > 1), None)
+        name = self.condition_column
         return f"{name!r}: {', '.join(sorted(self._seen[name])[:MAX_SHOWN_VALUES])}, ..." if name else ""
 
     def refuse_several(self) -> None:
@@ -183,20 +229,45 @@ class DistinctValues:
             raise several_runs_error(self._path, self.description)
 
 
-def find_stacked_runs(batches: Iterable[Iterable[tuple[int, Mapping[str, Any]]]]) -> tuple[str, list[str]]:
-    """Return the column that identifies a table's runs, and their names; no names if it holds one, or too many."""
-    seen: dict[str, dict[str, None]] = {}
+StackedRun = tuple[tuple[str, str], ...]
+"""A run of a table: columns, each with its value."""
+
+
+def find_stacked_runs(
+    batches: Iterable[Iterable[tuple[int, Mapping[str, Any]]]], run_columns: Collection[str], arms: Collection[str]
+) -> list[StackedRun]:
+    """Return the runs and conditions of a table; none if it holds one, or too many.
+
+    A run is a combination of values; a column that says the same as those before it, in other words, is left out.
+    """
+    seen: dict[StackedRun, None] = {}
     for batch in batches:
         for _, row in batch:
-            for name in row:
-                if (
-                    name.casefold() in RUN_COLUMNS
-                    and row[name] is not None
-                    and len(seen.setdefault(name, {})) <= MAX_STACKED_RUNS
-                ):
-                    seen[name][as_text(row[name])] = None
-    column = next((name for name, values in seen.items() if 1 < len(values) <= MAX_STACKED_RUNS), "")
-    return column, list(seen.get(column, ()))
+            if len(seen) <= MAX_STACKED_RUNS**2:
+                wanted = (name for name in row if is_condition(name, row[name], (*run_columns, *arms)))
+                seen[tuple((name, as_text(row[name])) for name in wanted)] = None
+    values: dict[str, set[str]] = {}
+    for name, value in (pair for run in seen for pair in run):
+        values.setdefault(name, set()).add(value)
+    varied = [name for name, seen_values in values.items() if len(seen_values) > 1]
+    found: dict[StackedRun, None] = {}
+    kept: list[str] = []
+    for name in varied:
+        finer = dict.fromkeys(tuple(pair for pair in run if pair[0] in (*kept, name)) for run in seen)
+        if len(finer) > len(found):
+            found, kept = finer, [*kept, name]
+    return [run for run in found if run] if 1 < len(found) <= MAX_STACKED_RUNS else []
+
+
+def is_condition(name: str, value: Any, wanted: Collection[str]) -> bool:
+    """Say whether a cell says which run or condition its row is of; a budget that is a number does not."""
+    folded = name.casefold()
+    return value is not None and folded in wanted and not (folded in BUDGET_NAMES and as_number(value) is not None)
+
+
+def describe_run(run: StackedRun) -> str:
+    """Return the name of a run of a table: its id, and each condition with its column."""
+    return ", ".join(value if name.casefold() in RUN_COLUMNS else f"{name}={value}" for name, value in run)
 
 
 def several_runs_error(path: Path, found: str) -> UnknownFormatError:
@@ -206,6 +277,19 @@ def several_runs_error(path: Path, found: str) -> UnknownFormatError:
         f"holds rows of several runs ({found}); read as one, each would look like a restart of the previous one.",
         f"Write one file per run and import them one by one; `breadth doctor` reads up to {MAX_STACKED_RUNS} runs of a"
         " table separately.",
+    )
+
+
+def several_conditions_error(path: Path, several: DistinctValues) -> UnknownFormatError:
+    """Return the error for a table that stacks conditions, with the mappings that say what else the column may be."""
+    column = shlex.quote(several.condition_column)
+    budget = f" If it is the budget of thinking: --map budget={column}." if several.is_numeric else ""
+    return UnknownFormatError(
+        path,
+        f"holds samples under several conditions ({several.description}); pooled, they would be those of a policy that"
+        " nobody ran.",
+        f"breadth's commands read up to {MAX_STACKED_RUNS} conditions of a table separately; write more of them to one"
+        f" file each.{budget} If the column only describes the problems: --map origin={column}",
     )
 
 
@@ -358,7 +442,7 @@ BOOLEAN_WORDS = {"true": True, "yes": True, "false": False, "no": False}
 class RolloutTable:
     """Reads the batches of one table and counts its problems."""
 
-    def __init__(self, layout: Layout, batch: NumberedRows, path: Path) -> None:
+    def __init__(self, layout: Layout, batch: NumberedRows, path: Path, arms: Collection[str] = ()) -> None:
         columns = dict.fromkeys(name for _, row in batch for name in row)
         refuse_summaries((name for name in columns if name not in layout.columns), path)
         self._path, self._layout = path, layout
@@ -368,19 +452,21 @@ class RolloutTable:
         self._columns = {
             theirs: ours
             for theirs, ours in layout.columns.items()
-            if theirs != self._split and fits_column(theirs, ours, batch)
+            if theirs != self._split and ours != ARM and fits_column(theirs, ours, batch)
         }
         self._exact = [theirs for theirs, ours in self._columns.items() if not pa.types.is_floating(arrow_type(ours))]
         self._truths = [theirs for theirs, ours in self._columns.items() if pa.types.is_boolean(arrow_type(ours))]
         self._runs = DistinctValues(columns, RUN_COLUMNS if self._step else (), path)
-        self._models = DistinctValues(columns, MODEL_COLUMNS, path)
+        self._arms = DistinctValues(columns, arms, path)
         self._without_step = self._without_problem = 0
 
     def records(self, rows: NumberedRows) -> Iterator[Record]:
         """Yield the rollouts of a batch, training and evaluation separately."""
-        for several in (self._runs, self._models):
+        for several in (self._runs, self._arms):
             several.add(row for _, row in rows)
         self._runs.refuse_several()
+        if self._arms.condition_column:
+            raise several_conditions_error(self._path, self._arms)
         parts: dict[Split, NumberedRows] = {}
         for number, row in rows:
             parts.setdefault(self._split_of(row), []).append((number, self._prepare(row)))
@@ -402,8 +488,6 @@ class RolloutTable:
                 f"{self._without_problem} rows do not say which problem they are about; they share the problem"
                 f" '{UNKNOWN_PROBLEM}'."
             )
-        if self._models.description:
-            remarks.append(f"the rows hold samples of several models ({self._models.description}), not of one policy.")
         return [Remark(problem, str(self._path)) for problem in remarks]
 
     def _split_of(self, row: Mapping[str, Any]) -> Split:
@@ -435,4 +519,6 @@ class RolloutTable:
 def fits_column(theirs: str, ours: str, batch: NumberedRows) -> bool:
     """Whether a column can be one of ours: a per-token one must hold lists (a mean goes to ``extra``)."""
     first = next((row[theirs] for _, row in batch if row.get(theirs) is not None), None)
+    if ours == "budget":
+        return first is None or as_number(first) is not None
     return not pa.types.is_list(arrow_type(ours)) or first is None or isinstance(first, list)

@@ -61,6 +61,17 @@ ROLLOUT_NAMES: Mapping[str, tuple[str, ...]] = {
     "truncated": ("truncated", "is_truncated"),
     "sample": ("sample_index", "sample_idx", "sample_id", "sample", "completion_id"),
     "group": ("group", "group_id", "uid"),
+    "budget": (
+        "budget",
+        "thinking_budget",
+        "token_budget",
+        "reasoning_budget",
+        "budget_tokens",
+        "max_thinking_tokens",
+        "max_tokens",
+        "max_new_tokens",
+        "max_completion_tokens",
+    ),
     "origin": ("data_source", "dataset", "env_name", "origin"),
     **{name: (name,) for name in ("split", "token_ids", "logprobs", "old_logprobs", "entropy", "advantages", "mask")},
 }
@@ -69,7 +80,9 @@ OUTCOME_COLUMNS = frozenset({"completion", "answer", "correct"})
 """At least one of these makes a row a rollout."""
 IDENTIFYING_COLUMNS = frozenset({"problem", "prompt"})
 """One of these says what the rollout is about."""
-MAPPABLE_NAMES = frozenset({*ROLLOUT_COLUMN_NAMES, *PROBLEM_COLUMN_NAMES, *METRIC_NAMES, "time"} - {"extra"})
+ARM = "arm"
+"""Name of a column whose values are conditions: the rows of each are a run of their own."""
+MAPPABLE_NAMES = frozenset({*ROLLOUT_COLUMN_NAMES, *PROBLEM_COLUMN_NAMES, *METRIC_NAMES, "time", ARM} - {"extra"})
 """Names a mapping may give."""
 CHART_COLUMN = re.compile(r"(.+) - (.+?)(__MIN|__MAX)?")
 """Columns of a chart exported from Weights & Biases: run, metric, and the ends of its band."""
@@ -101,6 +114,11 @@ def check_mapping(mapping: Mapping[str, str]) -> None:
             )
 
 
+def is_evaluation(layout: Layout) -> bool:
+    """Say whether rows are samples without a step of training: one evaluation."""
+    return layout.content == "rollouts" and layout.their_name("step") is None
+
+
 def content_of_mapping(mapping: Mapping[str, str]) -> Content:
     """Return what a mapping describes: a grade, a text or a problem makes it rollouts."""
     return "rollouts" if not (OUTCOME_COLUMNS | IDENTIFYING_COLUMNS).isdisjoint(mapping) else "metrics"
@@ -112,8 +130,8 @@ def choose_layout(columns: Collection[str], mapping: Mapping[str, str], content:
         if theirs not in columns:
             problem = f"The mapping says {ours}={theirs}, but the file has no column '{theirs}'."
             raise SettingsError(problem, suggestion(theirs, columns, "columns of the file"))
-    layout = rollout_layout(columns, mapping) if content == "rollouts" else metric_layout(columns, mapping)
-    if content == "rollouts" and IDENTIFYING_COLUMNS.isdisjoint(layout.columns.values()):
+    layout = metric_layout(columns, mapping) if content == "metrics" else rollout_layout(columns, mapping)
+    if layout.content == "rollouts" and IDENTIFYING_COLUMNS.isdisjoint(layout.columns.values()):
         raise SettingsError(
             "These rows are rollouts, but nothing says which problem each is about.",
             "Add problem=COLUMN (an id) or prompt=COLUMN (the text).",

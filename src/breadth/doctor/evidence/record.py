@@ -18,7 +18,7 @@ from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
 from breadth.runs.importer import IMPORTERS
-from breadth.runs.outcomes import Samples, read_samples, rollout_steps
+from breadth.runs.outcomes import ANY_BUDGET, Samples, budget_name, read_samples, rollout_steps, sample_budgets
 from breadth.runs.reader import MetricSeries, Run
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ class Evidence:
 
     @cached_property
     def sweep_result(self) -> TuningResult | None:
-        """The result of a `breadth tune` sweep; None where the run is no sweep, or an incomplete one."""
-        if self.run is None or "plan" not in self.run.header.config:
+        """The result of a `breadth tune` sweep or an imported evaluation; None for other runs, or incomplete ones."""
+        if self.run is None or not (is_sweep(self.run) or self.is_evaluation):
             return None
         from breadth.tuning.result import analyze_sweep
 
@@ -99,6 +99,13 @@ class Evidence:
             return analyze_sweep(self.run)
         except BreadthError:
             return None
+
+    @cached_property
+    def is_evaluation(self) -> bool:
+        """Whether the run holds imported samples without a step of training: votes, or a sweep of budgets."""
+        if self.run is None or not is_imported(self.run) or self.run.metric_names():
+            return False
+        return not len(rollout_steps(self.run)) and len(rollout_steps(self.run, "eval")) == 1
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -175,7 +182,7 @@ class Window:
     name: str
     """Its steps, for a sentence: ``steps 1 to 20``."""
     when: str
-    """Its place in the run: ``start``, ``now``, or ``all`` when there is only one window."""
+    """Its place in the run: ``start``, ``now``, or ``all`` when there is only one window; the budget of a sweep."""
     first: int
     """First step."""
     last: int
@@ -184,6 +191,8 @@ class Window:
     """The rollouts."""
     split: str = "train"
     """Whether they are of training or held-out problems."""
+    budget: int | None = ANY_BUDGET
+    """Budget of thinking that they were sampled under, where a sweep has several."""
 
     @cached_property
     def classes(self) -> IntArray:
@@ -201,7 +210,8 @@ class Window:
 def rollout_windows(run: Run, split: str = "train") -> tuple[Window, ...]:
     """Return the first and the last eighth of the steps with rollouts.
 
-    There is one window where there are too few steps for two. A run without training rollouts, such as one that `solve`
+    There is one window where there are too few steps for two; samples of one step under several budgets of thinking
+    have a window for each. A run without training rollouts, such as one that `solve`
     recorded, is read by its held-out rollouts.
     """
     steps = rollout_steps(run, split)
@@ -210,6 +220,13 @@ def rollout_windows(run: Run, split: str = "train") -> tuple[Window, ...]:
         steps = rollout_steps(run, split)
     if not len(steps):
         return ()
+    if len(steps) == 1 and (budgets := sample_budgets(run, split)):
+        step = int(steps[0])
+        return tuple(
+            Window(name, name, step, step, read_samples(run, step, step, split, budget), split, budget)
+            for budget in budgets
+            for name in [budget_name(budget)]
+        )
     size = max(1, len(steps) // WINDOWS_PER_RUN)
     parts = [steps] if len(steps) < 2 else [steps[:size], steps[-size:]]
     places = ("all",) if len(parts) == 1 else ("start", "now")
@@ -285,8 +302,9 @@ TUNE_COMMAND = "breadth tune URL --tasks FILE --out FOLDER"
 
 
 def is_inference_run(evidence: Evidence) -> bool:
-    """Say whether a run is a sweep or was recorded by `solve`; configurations and training runs are not."""
-    return evidence.run is not None and (is_sweep(evidence.run) or is_recorded_solve(evidence.run))
+    """Say whether a run is a sweep, a record of `solve` or an imported evaluation, and not of training."""
+    run = evidence.run
+    return run is not None and (is_sweep(run) or is_recorded_solve(run) or evidence.is_evaluation)
 
 
 def is_sweep(run: Run) -> bool:

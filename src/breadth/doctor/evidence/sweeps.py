@@ -59,6 +59,8 @@ class PlainSamples:
     """The sampling settings."""
     where: str
     """Description for a note."""
+    cost_unit: str = "tokens"
+    """What ``tokens`` counts: samples, where an imported file has no tokens."""
 
     @property
     def num_questions(self) -> int:
@@ -105,7 +107,7 @@ class ArmTexts:
 
 def sweep(evidence: Evidence) -> TuningResult | None:
     """Return the result of a sweep; None where the run is none, or its folder is not as `breadth tune` leaves it."""
-    if evidence.run is None or not is_sweep(evidence.run):
+    if evidence.run is None or not (is_sweep(evidence.run) or evidence.is_evaluation):
         return None
     try:
         return evidence.sweep_result
@@ -120,12 +122,17 @@ def sweep(evidence: Evidence) -> TuningResult | None:
         return None
 
 
-def plain_samples(evidence: Evidence, finding: str) -> PlainSamples | CannotTell | None:
-    """Return the plain samples of a sweep or a recorded run; None for other runs, such as training."""
+def plain_samples(evidence: Evidence, finding: str, *, needs_answers: bool = True) -> PlainSamples | CannotTell | None:
+    """Return the plain samples of a sweep, a recorded run or an imported evaluation; None for other runs.
+
+    ``needs_answers``: an evaluation with grades alone does not do, because votes are over answers.
+    """
     run = evidence.run
     if run is None:
         return None
     result, policy = sweep(evidence), recorded_policy(run)
+    if result is None and evidence.is_evaluation:
+        return CannotTell(finding, "no question has samples of every budget", "a file with every question at each")
     if result is None and is_sweep(run):
         return CannotTell(
             finding,
@@ -146,6 +153,8 @@ def plain_samples(evidence: Evidence, finding: str) -> PlainSamples | CannotTell
             f"{number} questions have samples; {MIN_QUESTIONS} are needed",
             f"{TUNE_COMMAND}, fifty questions or more",
         )
+    if needs_answers and evidence.is_evaluation and found.unread_share == 1:
+        return CannotTell(finding, "the file has grades and no answers to vote on", "--map answer=COLUMN")
     return found
 
 
@@ -159,7 +168,7 @@ def arm_texts(evidence: Evidence) -> tuple[ArmTexts, ...]:
     number = max(1, min(len(found.questions), MAX_ARM_TEXTS // most))
     kept = np.unique(np.linspace(0, len(found.questions) - 1, number).astype(np.int64))
     truths = found.truths if found.labelled else ("",) * len(found.questions)
-    return tuple(texts_of_arm(arm, kept, truths) for arm in (found.plain, *found.serial))
+    return tuple(texts_of_arm(arm, kept, truths) for arm in found.all_arms)
 
 
 def parse_extra(text: str | None) -> dict[str, Any]:
@@ -175,7 +184,8 @@ def samples_of_sweep(result: TuningResult) -> PlainSamples:
     """Return the plain samples of a sweep."""
     found, plan = result.evidence, result.evidence.plan
     plain = found.plain
-    where = f"{len(found.questions)} questions x {plain.classes.shape[1]} plain samples"
+    kind = "plain samples" if plain.arm.budget is None else f"samples at the largest budget, {plain.arm.budget:,}"
+    where = f"{len(found.questions)} questions x {plain.classes.shape[1]} {kind}"
     widths = tuple(sorted({1, *plan.widths}))
     return PlainSamples(
         plain.classes,
@@ -186,6 +196,7 @@ def samples_of_sweep(result: TuningResult) -> PlainSamples:
         found.labelled,
         plan.policy.sampling,
         where,
+        found.cost_unit,
     )
 
 
@@ -381,7 +392,8 @@ def measure_policy(evidence: Evidence, samples: PlainSamples, finding: str) -> M
             finding,
             f"the policy in use ({kind}) is neither a vote nor thinking forced to a budget, and was not measured",
         )
-    other = [] if result is None else sampling_differences(policy, result.evidence.plan.policy)
+    measured = None if result is None or evidence.is_evaluation else result.evidence.plan.policy
+    other = [] if measured is None else sampling_differences(policy, measured)  # files from elsewhere do not say
     if other:
         missing = f"the sweep samples differently from the policy in use: {', '.join(other)}"
         return CannotTell(finding, missing, f"{TUNE_COMMAND} --policy FILE, with the policy in use")

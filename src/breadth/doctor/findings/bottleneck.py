@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -30,17 +30,18 @@ class Bottleneck:
     The gap to a perfect score has three parts, question by question. (1) The best measured policy's lead over the one
     in use: inference can gain that today. (2) The value of one correct answer among all samples, above that: the model
     finds it and the policy does not choose it. A verifier or a judge could, so this is inference still, not training.
-    (3) Questions that no sample solves: no policy and no judge can choose an answer that is not there, so at this many
-    samples only training for breadth moves it. The two numbers are (3) and (1). The largest of the three is the
-    bottleneck; it is named only where its lead over the next, on the same questions, excludes zero.
+    (3) Questions that no sample solves: no policy and no judge can choose an answer that is not there. More
+    samples reach some of them; the rest is what only training can gain. The largest of the three is the bottleneck; it
+    is named only where its lead over the next, on the same questions, excludes zero.
 
     The best policy is chosen on four fifths of the questions and scored on the other fifth, so its luck does not count.
-    (3) shrinks with more samples, so it is extrapolated to ten times the samples by two fits: one in which every
-    question can be solved, one with questions that never are. The extrapolation is shown only where the same fits, made
-    from half of the samples, predict the result of all samples. Without a measured policy in use, one plain sample is
-    the baseline. Always a note: it says where to look, not that something is broken. It misleads where guessing yields
-    correct answers, as in multiple choice: many samples then reach everything, and training seems to have nothing left
-    to give.
+    (3) is divided by an extrapolation to ten times the samples: what those do not reach either is training's, the rest
+    is a matter of more samples. Two fits make it, one in which every question can be solved and one with questions that
+    never are, and it counts only where the same fits, made from half of the samples, predict the result of all samples.
+    Otherwise (3) is not divided, and may be either's. Without a measured policy in use, one plain
+    sample is the baseline. Always a note: it says where to look, not that something is broken. It misleads where
+    guessing yields correct answers, as in multiple choice: many samples then reach everything, and training seems to
+    have nothing left to give.
     """
 
     loop: ClassVar[Loop] = "both"
@@ -95,9 +96,8 @@ def describe_gap(
         "strong" if found.lead.low > 0 and stays_largest(found) else "likely",
         "both",
         f"{_which(found)}: {found.unreachable.value:.0%} of the questions are out of reach of {samples.num_samples}"
-        " samples, and the best"
-        f" policy measured gains {round(100 * found.policy.value, 1) + 0.0:.1f} points on"
-        f" {who}.",  # adding zero makes -0.0 a plain one
+        f" samples{describe_extrapolation(found)}, and the best policy measured gains"
+        f" {round(100 * found.policy.value, 1) + 0.0:.1f} points on {who}.",  # adding zero makes -0.0 a plain one
         (
             Fact("score now", now.score, "%", f"{who}, {samples.where}"),
             Fact(
@@ -112,30 +112,34 @@ def describe_gap(
                 "%",
                 "needs a verifier or a judge",
             ),
-            Fact(
-                f"training: out of reach of {samples.num_samples} samples",
-                found.unreachable,
-                "%",
-                "no policy can choose an answer that is not there",
-            ),
+            *unreachable_facts(found, samples.num_samples),
             Fact("lead of the largest part", found.lead, "%", "on the same questions"),
-            *_further(found),
         ),
         "On new questions another of the three parts is the largest.",
         "",
-        _prescriptions(found, result),
+        _prescriptions(found, samples.num_samples, result),
     )
 
 
 def _which(found: ScoreGap) -> str:
     if found.lead.low <= 0:
         return "Neither loop is shown to limit the score more"
+    if found.largest == "out":
+        if found.extrapolated is None:
+            return "What no sample solves limits the score"
+        return "Training limits the score" if stays_largest(found) else "The number of samples limits the score"
     words = {
         "policy": "The inference policy limits the score",
         "selector": "Choosing among the samples limits the score",
-        "out": "Training limits the score",
     }
     return words[found.largest]
+
+
+def describe_extrapolation(found: ScoreGap) -> str:
+    """Return what many more samples would not reach, for the headline; empty where it is not known."""
+    if found.extrapolated is None:
+        return ""
+    return f" and {found.extrapolated.value:.0%} of {found.samples:,} (extrapolated)"
 
 
 def stays_largest(found: ScoreGap) -> bool:
@@ -145,18 +149,22 @@ def stays_largest(found: ScoreGap) -> bool:
     )
 
 
-def _further(found: ScoreGap) -> tuple[Fact, ...]:
+def unreachable_facts(found: ScoreGap, drawn: int) -> tuple[Fact, ...]:
+    """Return the share that no sample solves, and how much of it is training's, where that is known."""
+    note = "no policy can choose an answer that is not there"
+    measured = Fact(f"training or more samples: out of reach of {drawn} samples", found.unreachable, "%", note)
     if found.extrapolated is None:
-        return ()
-    note = "by fits that predict all samples from half of them"
-    return (Fact(f"out of reach of {found.samples:,} samples, extrapolated", found.extrapolated, "%", note),)
+        return (measured,)
+    name = f"out of reach of {found.samples:,} samples too, extrapolated"
+    note = "only training gains these; by fits that predict all samples from half of them"
+    return measured, Fact(name, found.extrapolated, "%", note)
 
 
-def _prescriptions(found: ScoreGap, result: TuningResult) -> tuple[Prescription, ...]:
+def _prescriptions(found: ScoreGap, drawn: int, result: TuningResult) -> tuple[Prescription, ...]:
     option = result.choice.option
     policy = Prescription(
         f"Use the policy that the sweep chose: {option.name}",
-        f"{result.score:.0%} expected at {result.cost:,.0f} tokens per question.",
+        f"{result.score:.0%} expected at {result.cost:,.0f} {result.evidence.cost_unit} per question.",
         (Change("votes", option.width) if option.budget is None else Change("thinking_budget", option.budget),),
         source="breadth tune",
     )
@@ -167,13 +175,26 @@ def _prescriptions(found: ScoreGap, result: TuningResult) -> tuple[Prescription,
         "A weak judge is worse than a vote.",
         "arXiv 2408.03314",
     )
+    if found.extrapolated is None:
+        out = found.unreachable.value
+        why = f"{out:.0%} of the questions are solved by none of {drawn} samples: training can, or more samples."
+    else:
+        out = found.extrapolated.value
+        why = f"{out:.0%} of the questions are out of reach of {found.samples:,} samples too: only training gains them."
     train = Prescription(
         "Train for breadth: hold entropy, keep a KL penalty to the base, or start from a checkpoint with higher pass@k",
-        f"{found.unreachable.value:.0%} of the questions are solved by no sample, so only training can gain them.",
+        why,
         source="arXiv 2505.22617, 2505.24864",
     )
+    more = Prescription(
+        f"Draw more samples, up to {found.samples:,}, and choose among them by a verifier or a judge",
+        f"About {found.unreachable.value - out:.0%} of the questions have their first correct sample there.",
+        (),
+        "A vote does not find an answer that is correct once in many samples.",
+        "arXiv 2407.21787",
+    )
     shown = found.policy.value if result.choice.outcome == "better" else 0.0
-    gains = ((shown, policy), (found.selector.value, select), (found.unreachable.value, train))
+    gains = ((shown, policy), (found.selector.value, select), (found.unreachable.value - out, more), (out, train))
     return tuple(remedy for gain, remedy in sorted(gains, key=lambda pair: -pair[0]) if gain > 0)
 
 
@@ -202,7 +223,9 @@ class ScoreGap:
     samples: int
     """Samples to which ``extrapolated`` reaches."""
     extrapolated: Interval | None
-    """How often none of so many samples would be correct, by the two fits; None where the fits fail their test."""
+    """How often none of so many samples would be correct, by the two fits: what only training gains.
+
+    None where the fits fail their test."""
 
 
 def split_score_gap(result: TuningResult, samples: PlainSamples, scores: FloatArray, times: int) -> ScoreGap:
@@ -214,6 +237,9 @@ def split_score_gap(result: TuningResult, samples: PlainSamples, scores: FloatAr
     means = {part: mean_interval(values, bounds=(-1.0, 1.0)) for part, values in parts.items()}
     lead = mean_interval(parts[first] - parts[second], bounds=(-1.0, 1.0))
     further = extrapolate_unreachable(samples, times * samples.num_samples)
+    if further is not None:  # more samples never reach less
+        value = min(further.value, means["out"].value)
+        further = replace(further, value=value, low=min(further.low, value), high=max(further.high, value))
     return ScoreGap(means["policy"], means["selector"], means["out"], first, lead, times * samples.num_samples, further)
 
 

@@ -102,6 +102,8 @@ def caps_by_step(evidence: Evidence) -> dict[int, tuple[int | None, int | None]]
     from breadth.doctor.evidence.sweeps import recorded_policy, sweep
 
     result = sweep(evidence)
+    if evidence.is_evaluation:
+        return {}  # a file from elsewhere does not say what was asked for
     if result is not None:
         plan = result.evidence.plan
         sampling = plan.policy.sampling

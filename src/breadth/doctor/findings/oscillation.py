@@ -48,7 +48,7 @@ class Oscillation:
             return None
         from breadth.doctor.evidence.sweeps import plain_samples
 
-        samples = plain_samples(evidence, _NAME)
+        samples = plain_samples(evidence, _NAME, needs_answers=False)
         if samples is None or isinstance(samples, CannotTell):
             return samples
         arms = answer_revisions(evidence)

@@ -90,8 +90,8 @@ class OverSampling:
             Severity.WARNING if known and wasted >= self.half else Severity.NOTE,
             "strong",
             "inference",
-            f"{who}, {wide.spending.name}, writes {wide.tokens:,.0f} tokens per question; {what} {worse} with"
-            f" {width * each:,.0f}.",
+            f"{who}, {wide.spending.name}, costs {wide.tokens:,.0f} {samples.cost_unit} per question; {what} {worse}"
+            f" with {width * each:,.0f}.",
             (
                 Fact(
                     f"{what} minus {wide.spending.name}",
@@ -100,10 +100,10 @@ class OverSampling:
                     f"{samples.where}; the interval allows for all widths tried",
                 ),
                 Fact("score in use" if known else "score of the widest vote", wide.score, "%"),
-                Fact("tokens that buy nothing", wasted, "%"),
+                Fact(f"{samples.cost_unit} that buy nothing", wasted, "%"),
             ),
             f"On new questions {wide.spending.name} scores {self.margin:.0%} or more above {what}.",
-            f"{wide.tokens - width * each:,.0f} tokens per question buy nothing.",
+            f"{wide.tokens - width * each:,.0f} {samples.cost_unit} per question buy nothing.",
             _prescriptions(width, wide),
         )
 

@@ -46,7 +46,7 @@ class OverThinking:
             return None
         from breadth.doctor.evidence.sweeps import plain_samples, sweep
 
-        samples, result = plain_samples(evidence, _NAME), sweep(evidence)
+        samples, result = plain_samples(evidence, _NAME, needs_answers=False), sweep(evidence)
         if samples is None or isinstance(samples, CannotTell):
             return samples
         if result is None:
@@ -98,8 +98,8 @@ class OverThinking:
             _facts(result, arms, test),
             f"On new questions thinking {describe_budget(last)} scores at least as much as at"
             f" {peak.arm.budget or 0:,}.",
-            f"{more:,.0f} tokens per question more than at the best budget, for {100 * test.fall.value:.1f} points"
-            " less.",
+            f"{more:,.0f} {result.evidence.cost_unit} per question more than at the best budget, for"
+            f" {100 * test.fall.value:.1f} points less.",
             _prescriptions(evidence, result, peak, last),
         )
 
@@ -109,7 +109,7 @@ def comparable_spending(evidence: Evidence, result: TuningResult) -> Spending | 
     from breadth.doctor.evidence.sweeps import policy_in_use, policy_spending, sampling_differences
 
     policy = policy_in_use(evidence)
-    if policy is None or sampling_differences(policy, result.evidence.plan.policy):
+    if policy is None or (not evidence.is_evaluation and sampling_differences(policy, result.evidence.plan.policy)):
         return None
     return policy_spending(policy, float(result.evidence.plain.tokens.mean()))
 

@@ -53,7 +53,7 @@ class RepetitionLoops:
             return None
         from breadth.doctor.evidence.sweeps import arm_texts, plain_samples, policy_in_use, policy_spending
 
-        samples = plain_samples(evidence, _NAME)
+        samples = plain_samples(evidence, _NAME, needs_answers=False)
         if samples is None or isinstance(samples, CannotTell):
             return samples
         arms, policy = arm_texts(evidence), policy_in_use(evidence)

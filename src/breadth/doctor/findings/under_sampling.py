@@ -111,12 +111,12 @@ class UnderSampling:
             f"A vote of {width} scores {scores.mean():.0%}, the policy in use, {used.spending.name}, {used.score:.0%}.",
             (
                 Fact("gain", gain, "%", f"{samples.where}; p = {chance:.2g} over all wider votes together"),
-                Fact("tokens per question in use", used.tokens),
-                Fact(f"tokens of a vote of {width}", tokens),
+                Fact(f"{samples.cost_unit} per question in use", used.tokens),
+                Fact(f"{samples.cost_unit} of a vote of {width}", tokens),
             ),
             "On new questions the wider vote scores no more.",
-            f"{100 * gain.value:.1f} points on questions like these, for {tokens - used.tokens:,.0f} tokens more per"
-            " question.",
+            f"{100 * gain.value:.1f} points on questions like these, for {tokens - used.tokens:,.0f}"
+            f" {samples.cost_unit} more per question.",
             _prescriptions(width, used, tokens),
         )
 

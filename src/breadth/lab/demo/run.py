@@ -243,7 +243,7 @@ def train_arm(on_event: OnEvent, plan: DemoPlan, name: ArmName, folder: Path, ba
     training = records.load_or_make(
         TrainingLog, folder / TRAINING_LOG_FILE, lambda: read_training_log(folder / RUN_FOLDER, grammar=True)
     )
-    measured = _load_or_evaluate(on_event, plan, reasoner, folder / POLICY_EVAL_FILE)
+    measured = _load_or_evaluate(on_event, plan, reasoner, folder, plan.steps)
     answers = _load_or_answer(on_event, plan, reasoner, folder / COMPARISON_FILE)
     on_event(StageStarted(DONE_STAGE))
     return TrainedArm(EvaluatedArm(measured, answers), training)
@@ -260,11 +260,11 @@ def answer_at_budget(plan: DemoPlan, folder: Path) -> ExtendedVsParallel:
 
 
 def measure_base(on_event: OnEvent, plan: DemoPlan, folder: Path, base: Path | None) -> PolicyEval:
-    """Evaluate the base."""
+    """Evaluate the base; its replies make a run folder too, the reference of `breadth compare`."""
     from breadth.lab.model.reasoner import load_reasoner
 
     use_one_thread()
-    found = _load_or_evaluate(on_event, plan, load_reasoner(base), folder / POLICY_EVAL_FILE)
+    found = _load_or_evaluate(on_event, plan, load_reasoner(base), folder, 0)
     on_event(StageStarted(DONE_STAGE))
     return found
 
@@ -294,16 +294,19 @@ def force_thinking(on_event: OnEvent, plan: DemoPlan, folder: Path, path: Path, 
     return forced
 
 
-def _load_or_evaluate(on_event: OnEvent, plan: DemoPlan, reasoner: Reasoner, path: Path) -> PolicyEval:
+def _load_or_evaluate(on_event: OnEvent, plan: DemoPlan, reasoner: Reasoner, folder: Path, step: int) -> PolicyEval:
+    """Evaluate on held-out problems, unless that is done; the replies go to the run folder, at the step trained to."""
+
     def make() -> PolicyEval:
-        from breadth.lab.evaluation.evaluate import evaluate, summarize_evaluation
+        from breadth.lab.evaluation.evaluate import evaluate, summarize_evaluation, write_evaluation
+        from breadth.lab.grpo import RUN_FOLDER
 
         on_event(StageStarted(f"{plan.samples} replies to each of {plan.problems} held-out problems"))
-        return summarize_evaluation(
-            evaluate(reasoner, plan_problems(plan, reasoner), plan.samples, seed=plan.seed), plan.ks
-        )
+        found = evaluate(reasoner, plan_problems(plan, reasoner), plan.samples, seed=plan.seed)
+        write_evaluation(found, folder / RUN_FOLDER, step)
+        return summarize_evaluation(found, plan.ks)
 
-    return records.load_or_make(PolicyEval, path, make)
+    return records.load_or_make(PolicyEval, folder / POLICY_EVAL_FILE, make)
 
 
 def _load_or_answer(on_event: OnEvent, plan: DemoPlan, reasoner: Reasoner, path: Path) -> ExtendedVsParallel:
