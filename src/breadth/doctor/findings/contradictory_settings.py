@@ -7,7 +7,14 @@ from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CheckResult, Finding, Loop
-from breadth.doctor.lint import find_contradictions, issue_facts, issue_headline, issue_prescriptions, issue_severity
+from breadth.doctor.lint import (
+    exclude_issues,
+    find_contradictions,
+    issue_facts,
+    issue_headline,
+    issue_prescriptions,
+    issue_severity,
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class ContradictorySettings:
         """Apply the rules; a configuration that is not known contradicts nothing."""
         points = tuple(find_contradictions(evidence))
         if not points:
-            return None
+            return exclude_issues("contradictory-settings", evidence)
         return Finding(
             "contradictory-settings",
             issue_severity(points),

@@ -9,6 +9,7 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.lint import (
     Issue,
+    exclude_issues,
     find_no_op_settings,
     issue_facts,
     issue_headline,
@@ -46,7 +47,7 @@ class NoOpSettings:
         points = tuple(find_no_op_settings(evidence))
         if points:
             return describe_points(evidence, points)
-        return missing_settings(evidence)
+        return missing_settings(evidence) or exclude_issues(_NAME, evidence)
 
 
 def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:

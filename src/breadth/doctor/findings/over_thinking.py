@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import FALSE_ALARM_RATE, TUNE_COMMAND, Evidence, is_inference_run
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.evidence.record import FALSE_ALARM_RATE, SCORE_MARGIN, TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -57,16 +57,17 @@ class OverThinking:
             return (
                 CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE_COMMAND} --budgets")
                 if spent is None
-                else None
+                else Excluded(_NAME, "no measured budget is smaller than the one in use")
             )
         test = test_for_fall(arms, result)
         if test.is_positive:
             return self.report(evidence, result, arms, test, spent)
-        return (
-            None
-            if test.can_tell
-            else CannotTell(_NAME, "too few questions differ between the budgets to show a fall", "more questions")
-        )
+        if not test.can_tell:
+            return CannotTell(_NAME, "too few questions differ between the budgets to show a fall", "more questions")
+        shown = f"the last budget scores {100 * test.fall.value:+.1f} points below the best (p = {test.p_value:.2g})"
+        if test.fall.value < SCORE_MARGIN:
+            return Excluded(_NAME, shown)
+        return CannotTell(_NAME, shown, "more questions", undecided=True)
 
     def report(
         self,

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
-from breadth.doctor.lint import Issue, issue_facts, issue_headline, issue_prescriptions, issue_severity
+from breadth.doctor.lint import Issue, exclude_issues, issue_facts, issue_headline, issue_prescriptions, issue_severity
 from breadth.doctor.trainer_config import TrainerConfig
 
 
@@ -54,7 +54,7 @@ class WrongUnits:
             *self.check_ranges(evidence.config),
         )
         if not points:
-            return None
+            return exclude_issues("wrong-units", evidence)
         return Finding(
             "wrong-units",
             issue_severity(points),
