@@ -81,6 +81,8 @@ class Judged:
     """Which course of these."""
     trainer: str
     """Whose log it looks like."""
+    right: frozenset[str]
+    """The label and what else is right to find; empty for a healthy course."""
     alarms: tuple[str, ...]
     """What it finds at warning or above."""
     notes: tuple[str, ...] = ()
@@ -103,13 +105,12 @@ class Judged:
     @property
     def is_named(self) -> bool:
         """Whether a right finding is among the alarms."""
-        return not (STORIES[self.story].also - VAGUE | {self.label}).isdisjoint(self.alarms)
+        return not (self.right - VAGUE).isdisjoint(self.alarms)
 
     @property
     def is_astray(self) -> bool:
         """Whether an alarm is not right in this story."""
-        right = STORIES[self.story].also | VAGUE | {self.label}
-        return any(name not in right for name in self.alarms)
+        return any(name not in self.right | VAGUE for name in self.alarms)
 
 
 def draw_courses(seed: int, each: int) -> Iterator[tuple[int, Course]]:
@@ -130,7 +131,8 @@ def judge(course: Course, number: int) -> Judged:
         diagnoses = [diagnose_run(case) for case in collected.cases]
         findings = [finding for diagnosis in diagnoses for finding in diagnosis.findings]
         fell = fall_from_best(course.curves.score) >= QUARTER
-        false_good = fell and not findings and is_good(diagnoses, collected)
+        quiet = all(finding.severity.value not in ALARMS for finding in findings)
+        false_good = fell and quiet and is_good(diagnoses, collected)
     loud = {finding.name: finding.severity.value in ALARMS for finding in findings}
     return Judged(
         OURS,
@@ -139,6 +141,7 @@ def judge(course: Course, number: int) -> Judged:
         course.setting.interval,
         number,
         course.setting.trainer,
+        course.right_findings,
         tuple(name for name, is_loud in loud.items() if is_loud),
         tuple(name for name, is_loud in loud.items() if not is_loud),
         false_good,
@@ -172,6 +175,7 @@ def judge_by_peer(python: Path, drawn: Sequence[tuple[int, Course]]) -> Iterator
             setting.interval,
             number,
             setting.trainer,
+            course.right_findings,
             tuple(dict.fromkeys(alarms)),
             unread=bool(verdict.unread),
         )
@@ -250,7 +254,7 @@ def is_held(judged: Sequence[Judged]) -> bool:
     healthy = [course for course in own if course.label == HEALTHY]
     named = sum(course.is_named for course in failing) / len(failing)
     alarmed = sum(bool(course.alarms) for course in healthy) / len(healthy)
-    held = named >= MIN_NAMED and alarmed <= MAX_ALARMED and not any(course.false_good for course in judged)
+    held = named >= MIN_NAMED and alarmed <= MAX_ALARMED and not any(course.false_good for course in own)
     print(
         f"\n{named:.1%} of {len(failing):,} failures named, at least {MIN_NAMED:.0%} wanted; {alarmed:.1%} of"
         f" {len(healthy):,} healthy alarmed, at most {MAX_ALARMED:.0%} wanted: {'held' if held else 'MISSED'}"
@@ -262,7 +266,7 @@ def build_document(judged: Sequence[Judged], seed: int, each: int) -> dict[str, 
     """Return what is kept: the command, the tables, and every course of ours that went wrong."""
     tools = dict.fromkeys(course.tool for course in judged)
     wrong = [
-        {name: value for name, value in asdict(course).items() if value not in (False, OURS)}
+        {name: value for name, value in asdict(course).items() if name != "right" and value not in (False, OURS)}
         for course in judged
         if course.tool == OURS and (bool(course.alarms) if course.label == HEALTHY else not course.is_named)
     ]

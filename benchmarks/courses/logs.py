@@ -14,17 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from courses.curves import DEFINITIONS, Curves
-from courses.measured import MEASURED
+from courses.curves import DEFINITIONS, FAILURE_DEFINITIONS, Curves
+from courses.measured import MEASURED, Quartiles
 from courses.stories import STORIES, VISIBLE, Rng, Story, draw_factor, draw_healthy
 
 from breadth.measure.validate import FloatArray
 
 Columns = dict[str, FloatArray]
 Row = dict[str, float]
+GROUPS = (1, 1, 2, 2, 4, 8, 16)
+"""Problems per step: few, as in the real logs, whose noise of the reward (0.8 of the spread within a group) is above
+that of healthy courses even so (0.4).
+"""
 SCALES = ((0.0, 1.0), (0.0, 1.0), (-1.0, 2.0), (0.0, 2.0))
 """Lowest reward and its range: right or wrong, plus and minus one, with a second component."""
 ODD_SCALES = ((-0.5, 1.0), (0.0, 100.0), (-10.0, 9.0), (-2.0, 2.0), (0.0, 0.02))
+RESTART_CHANCE = 0.05
+"""Share of the courses of any story that restart and repeat some steps."""
 MAX_TRIES = 400
 """How often a course is drawn until its label is true and visible."""
 WANDER_STEPS = (10.0, 80.0)
@@ -60,6 +66,8 @@ class Setting:
     """How often held-out problems are scored; 0 for never."""
     logged: frozenset[str]
     """Optional metrics that are logged: entropy, kl, zero, truncated."""
+    one_length: bool
+    """Whether all answers are of nearly the same length."""
     restart: tuple[int, int] | None
     """After which logged point the run restarts, and from which."""
 
@@ -75,28 +83,29 @@ class Course:
     curves: Curves
     """What is true."""
     columns: Columns
-    """What is logged in training: metric -> one value a logged point, by our names."""
+    """What is logged in training: metric -> one value per logged point, by our names."""
+    resumed: Columns
+    """The same after a restart, which samples again; empty where there was none."""
     held_out: tuple[tuple[int, float], ...]
     """Step and score of every evaluation."""
 
     @property
-    def log_rows(self) -> list[int]:
-        """Indices of the logged points in the order they were written; a restart repeats some."""
-        if self.setting.restart is None:
-            return list(range(self.setting.points))
-        last, first = self.setting.restart
-        return [*range(last), *range(first, self.setting.points)]
+    def right_findings(self) -> frozenset[str]:
+        """The label and every other finding that is right here: what the story lists and what is true of the curves."""
+        if self.story.label == "healthy":
+            return frozenset()
+        true = {name for name, holds in FAILURE_DEFINITIONS.items() if holds(self.curves, self.setting.size)}
+        return (self.story.also | true | {self.story.label}) - self.story.misleading
 
     def rows(self) -> list[Row]:
-        """Return the training rows by our names, each with its step."""
+        """Return the training rows by our names, each with its step, as they were written; a restart repeats steps."""
+        last, first = self.setting.restart or (self.setting.points, self.setting.points)
+        parts = [(self.columns, range(last)), (self.resumed, range(first, self.setting.points))]
         return [
-            {"step": self.step(place), **{name: float(values[place]) for name, values in self.columns.items()}}
-            for place in self.log_rows
+            {"step": (place + 1) * self.setting.interval, **{name: float(columns[name][place]) for name in columns}}
+            for columns, places in parts
+            for place in places
         ]
-
-    def step(self, place: int) -> int:
-        """Return the step of a logged point."""
-        return (place + 1) * self.setting.interval
 
     def write(self, folder: Path) -> Path:
         """Write the log as its trainer does."""
@@ -111,9 +120,11 @@ def draw_course(name: str, points: int, interval: int, seed: int, number: int) -
         setting = draw_setting(rng, story, points, interval)
         curves = draw_healthy(rng, points * interval, setting.size)
         story.change(rng, curves, setting.size)
+        add_wander(rng, curves, moves=story.label != "no-learning")
         if DEFINITIONS[story.label](curves, setting.size) and (not story.visible or is_visible(curves, setting)):
             columns = sample_columns(rng, curves, setting)
-            return Course(story, setting, curves, columns, sample_held_out(rng, curves, setting))
+            resumed = sample_columns(rng, curves, setting) if setting.restart else {}
+            return Course(story, setting, curves, columns, resumed, sample_held_out(rng, curves, setting))
     raise ValueError(f"{name!r} was not true and visible in {MAX_TRIES} draws; widen its parameters")
 
 
@@ -121,7 +132,7 @@ def draw_setting(rng: Rng, story: Story, points: int, interval: int) -> Setting:
     """Draw how the run is made and logged; verl logs every step and neither spread of rewards nor flat groups."""
     trainer = "verl" if interval == 1 and "trl" not in story.traits and rng.random() < 0.3 else "trl"
     noisy = "noisy" in story.traits
-    groups, size = int(rng.choice([2, 3] if noisy else [4, 8, 16, 32])), int(rng.choice([4, 8, 16]))
+    groups, size = int(rng.choice([1, 2] if noisy else GROUPS)), int(rng.choice([4, 8, 16]))
     lowest, span = (ODD_SCALES if "odd-scale" in story.traits else SCALES)[
         rng.integers(5 if "odd-scale" in story.traits else 4)
     ]
@@ -130,7 +141,7 @@ def draw_setting(rng: Rng, story: Story, points: int, interval: int) -> Setting:
     logged = (logged | story.needs) - story.hides - ({"zero"} if trainer == "verl" else set())
     often = "evaluated" in story.traits or rng.random() < 0.25
     restart = None
-    if "restart" in story.traits:
+    if "restart" in story.traits or rng.random() < RESTART_CHANCE:
         last = int(points * rng.uniform(0.4, 0.8))
         restart = (last, max(2, last - max(1, int(points * rng.uniform(0.03, 0.15)))))
     return Setting(
@@ -144,6 +155,7 @@ def draw_setting(rng: Rng, story: Story, points: int, interval: int) -> Setting:
         float(rng.choice([2, 3, 4])),
         min(points, int(rng.integers(8, 21))) if often else 0,
         frozenset(logged),
+        "one-length" in story.traits,
         restart,
     )
 
@@ -155,7 +167,17 @@ def is_visible(curves: Curves, setting: Setting) -> bool:
     agreement = float(curves.agreement[int(np.argmax(curves.score))])
     between, within = spread / (agreement + 1), spread * agreement / (agreement + 1)
     noise = np.sqrt((between + within / setting.size) / setting.groups / setting.interval)
-    return float(best - curves.score[int(np.argmax(curves.score)) :].min()) >= VISIBLE * noise
+    return float(best - curves.score[int(np.argmax(curves.score)) :].min()) >= VISIBLE * float(noise)
+
+
+def add_wander(rng: Rng, curves: Curves, *, moves: bool) -> None:
+    """Let score and entropy wander; a label must be true of what comes of it. Nothing moves where it is frozen."""
+    within = np.sqrt(curves.score * (1 - curves.score) * curves.agreement / (curves.agreement + 1))
+    wander = draw_between(rng, MEASURED["reward"].wander) * draw_wander(rng, curves.steps) * within
+    if moves:
+        curves.score = np.clip(curves.score + np.where(curves.frozen, 0.0, wander), 0.0, 1.0)
+    wander = draw_between(rng, MEASURED["entropy"].wander) * draw_wander(rng, curves.steps)
+    curves.entropy = curves.entropy * np.exp(np.where(curves.frozen, 0.0, wander))
 
 
 def sample_columns(rng: Rng, curves: Curves, setting: Setting) -> Columns:
@@ -182,8 +204,7 @@ def sample_columns(rng: Rng, curves: Curves, setting: Setting) -> Columns:
 
 def sample_rewards(rng: Rng, curves: Curves, setting: Setting) -> Columns:
     """Draw the problems of every step and their rollouts: mean reward, spread within groups, share of flat groups."""
-    wander = draw_wander(rng, curves.steps) * rng.uniform(0.0, 0.3) / np.sqrt(setting.groups)
-    score = np.clip(curves.score * (1 + np.where(curves.frozen, 0.0, wander * (1 - curves.score))), 0.0, 1.0)
+    score = curves.score
     chance = np.clip(score, 1e-9, 1 - 1e-9)[:, None]
     agreement = curves.agreement[:, None]
     shape = (curves.steps, setting.groups)
@@ -196,6 +217,8 @@ def sample_rewards(rng: Rng, curves: Curves, setting: Setting) -> Columns:
     spread = np.sqrt(share * (1 - share) * setting.size / (setting.size - 1))
     return {
         "reward": setting.lowest + setting.span * share.mean(axis=1),
+        "critic/score/max": setting.lowest + setting.span * (right > 0).any(axis=1),
+        "critic/score/min": setting.lowest + setting.span * (right == setting.size).all(axis=1),
         "reward_std": setting.span * spread.mean(axis=1),
         "zero_variance_groups": np.mean((right == 0) | (right == setting.size), axis=1),
     }
@@ -207,22 +230,28 @@ def sample_lengths(rng: Rng, curves: Curves, setting: Setting) -> Columns:
     calm = np.where(curves.frozen, 0.0, 1.0)
     rollouts = setting.groups * setting.size
     cut = np.where(curves.frozen, np.round(curves.truncated), rng.binomial(rollouts, curves.truncated) / rollouts)
+    calm = calm * (0.1 if setting.one_length else 1.0)
     free = np.minimum(curves.length * np.exp(calm * draw_movement(rng, "length", curves.steps)), 0.9 * cap)
     spread = 1 + (0.2 + 0.6 * np.abs(rng.normal(size=curves.steps))) * calm
     return {
         "length": np.maximum(1.0, cut * cap + (1 - cut) * free),
-        "length_max": np.where(cut > 0, cap, np.minimum(cap - 1, free * spread)),
+        "length_max": np.where(cut > 0, cap, np.minimum(cap - 1, np.ceil(free * spread))),
         "truncated": cut,
     }
 
 
 def draw_movement(rng: Rng, name: str, steps: int) -> FloatArray:
-    """Draw noise, wander and spikes of a metric, on the logarithm."""
+    """Draw noise, wander and spikes of a metric, on the logarithm; entropy wanders already (`add_wander`)."""
     movement = MEASURED[name]
-    noise = rng.uniform(movement.noise[0], movement.noise[2]) * rng.normal(size=steps)
-    wander = rng.uniform(movement.wander[0], movement.wander[2]) * draw_wander(rng, steps)
+    noise = draw_between(rng, movement.noise) * rng.normal(size=steps)
+    wander = 0.0 if name == "entropy" else draw_between(rng, movement.wander) * draw_wander(rng, steps)
     spikes = np.where(rng.random(steps) < SPIKE_SHARE[name], np.log(draw_factor(rng, 1.5, MAX_SPIKE)), 0.0)
     return np.asarray(noise + wander + spikes)
+
+
+def draw_between(rng: Rng, quartiles: Quartiles) -> float:
+    """Draw a number between the quartiles, half of the time below the median."""
+    return float(np.interp(rng.random(), (0.0, 0.5, 1.0), quartiles))
 
 
 def draw_wander(rng: Rng, steps: int) -> FloatArray:
@@ -266,8 +295,13 @@ VERL_NAMES: Mapping[str, str] = {
     "grad_norm": "actor/grad_norm",
     "loss": "actor/pg_loss",
     "learning_rate": "actor/lr",
+    "critic/score/max": "critic/score/max",
+    "critic/score/min": "critic/score/min",
 }
 """Our metric name -> the trainer's; a metric that verl does not log has none."""
+
+
+NOT_OF_TRL = frozenset({"step", "critic/score/max", "critic/score/min"})
 
 
 def write_trl(course: Course, folder: Path) -> Path:
@@ -276,7 +310,7 @@ def write_trl(course: Course, folder: Path) -> Path:
     history: list[dict[str, Any]] = []
     for row in course.rows():
         step = int(row["step"])
-        values = {TRL_NAMES.get(name, name): value for name, value in row.items() if name != "step"}
+        values = {TRL_NAMES.get(name, name): value for name, value in row.items() if name not in NOT_OF_TRL}
         history.append({**values, "rewards/accuracy_reward/mean": row["reward"], "epoch": step / 500, "step": step})
         if step in held_out:
             history.append({"eval_reward": held_out[step], "eval_loss": 0.0, "epoch": step / 500, "step": step})

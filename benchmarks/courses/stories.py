@@ -2,7 +2,8 @@
 
 A story's times are shares of the run, drawn for every course, and so are its strengths. A course is drawn again until
 its label is true by `courses.curves.DEFINITIONS` and, for failures that show in the score, until the fall is at least
-VISIBLE times the noise of one logged point: smaller ones no reader would see either.
+VISIBLE times the noise of one logged point: smaller ones no reader would see either. Failures are therefore logged with
+less noise than healthy runs where the batch is tiny and every step is logged.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Story:
     """Puts it into healthy curves; the last argument is the size of a group."""
     also: frozenset[str] = frozenset()
     """Other findings that are right to name; saturation among them is true but names no failure."""
+    misleading: frozenset[str] = frozenset()
+    """Findings that are true of a part of the course and lead to the wrong remedy."""
     needs: frozenset[str] = frozenset()
     """Metrics without which nobody could see it; others may be missing from a log."""
     hides: frozenset[str] = frozenset()
@@ -40,7 +43,7 @@ class Story:
     visible: bool = False
     """Whether it shows in the score, which must then fall by VISIBLE times the noise."""
     traits: frozenset[str] = frozenset()
-    """What the rest of the generator must do: noisy, restart, negative, evaluated, capped, trl."""
+    """What the rest of the generator must do: noisy, restart, odd-scale, evaluated, one-length, trl."""
 
 
 def times(curves: Curves) -> FloatArray:
@@ -63,10 +66,12 @@ def draw_healthy(rng: Rng, steps: int, size: int) -> Curves:
     place = (np.arange(steps) + 0.5) / steps
     shape = draw_shape(rng, place)
     start = rng.uniform(0.1, 0.45)
-    score = start + (rng.uniform(0.55, 0.8) - start) * shape
-    moved = np.log(rng.uniform(0.5, 1.0) if rng.random() < 0.75 else rng.uniform(1.0, 1.25))
+    gain = rng.uniform(0.12, 0.5)
+    score = start + min(gain, 0.8 - start) * shape
+    kept = rng.uniform(0.5 if gain > 0.25 else 0.75, 1.0)
+    moved = np.log(kept if rng.random() < 0.75 else rng.uniform(1.0, 1.25))
     zeros = np.zeros(steps, dtype=bool)
-    rise = shape if rng.random() < 0.5 else place
+    drifted = shape if rng.random() < 0.5 else place
     rate = draw_factor(rng, 3e-7, 2e-5)
     return Curves(
         score,
@@ -74,7 +79,7 @@ def draw_healthy(rng: Rng, steps: int, size: int) -> Curves:
         draw_factor(rng, 0.1, 2.0) * np.exp(moved * shape),
         draw_factor(rng, 80, 2500) * np.exp(rng.uniform(-0.3, 0.5) * place),
         np.full(steps, rng.uniform(0, 0.04)),
-        draw_factor(rng, 1e-3, 0.05) * (0.02 + rise),
+        draw_factor(rng, 1e-3, 0.05) * (draw_factor(rng, 0.02, 2.0) + drifted),
         draw_factor(rng, 0.02, 3.0) * np.exp(rng.uniform(-0.5, 0.1) * place),
         rate * (1 - 0.9 * place if rng.random() < 0.5 else np.ones(steps)),
         np.full(steps, 0.01),
@@ -154,7 +159,10 @@ def halve_entropy(rng: Rng, curves: Curves, _: int) -> None:
 
 
 def start_with_flat_groups(rng: Rng, curves: Curves, size: int) -> None:
-    """Have many flat groups from the first step on, problems being easy or hard, while the score rises."""
+    """Have many flat groups from the first step on, problems being easy or hard, while the score rises to the end."""
+    start = rng.uniform(0.15, 0.45)
+    curves.score = start + rng.uniform(0.2, 0.35) * times(curves)
+    curves.held_out = np.maximum(curves.score - 0.05, 0.02)
     curves.agreement = np.full(curves.steps, agreement_for(float(curves.score[0]), size, rng.uniform(0.45, 0.65)))
 
 
@@ -162,6 +170,12 @@ def think_longer(rng: Rng, curves: Curves, _: int) -> None:
     """Write two to three times as much as the score rises; the cap is far away."""
     gained = (curves.score - curves.score[0]) / np.ptp(curves.score)
     curves.length = curves.length[0] * np.exp(np.log(rng.uniform(1.8, 3.0)) * gained)
+
+
+def answer_shortly(rng: Rng, curves: Curves, _: int) -> None:
+    """Give short answers of nearly one length, such as a choice or a line of JSON: all alike, and none is cut."""
+    curves.length = np.full(curves.steps, rng.uniform(6, 60))
+    curves.truncated = np.zeros(curves.steps)
 
 
 def stop_score(curves: Curves, start: float, fall: FloatArray | float = 0.0) -> None:
@@ -217,6 +231,10 @@ def explode_die_freeze(rng: Rng, curves: Curves, _: int) -> None:
     curves.frozen = times(curves) >= end
     curves.entropy[curves.frozen] = curves.entropy[0] * draw_factor(rng, 0.001, 0.05)
     curves.grad[curves.frozen] = 0.0
+    if rng.random() < 0.5:
+        curves.truncated[curves.frozen] = 1.0
+    else:
+        curves.length[curves.frozen] = rng.integers(1, 9)
 
 
 def die_suddenly(rng: Rng, curves: Curves, _: int) -> None:
@@ -344,8 +362,9 @@ def split_problems(rng: Rng, curves: Curves, size: int) -> None:
 
 def hold_still(curves: Curves, score: float) -> None:
     """Take every trend out of the curves."""
-    for name in ("entropy", "length", "kl", "grad"):
+    for name in ("entropy", "length", "grad"):
         setattr(curves, name, np.full(curves.steps, float(getattr(curves, name)[0])))
+    curves.kl = np.full(curves.steps, 1e-6)
     curves.score = np.full(curves.steps, score)
     curves.held_out = np.full(curves.steps, score)
 
@@ -404,6 +423,7 @@ HEALTHY_STORIES = (
     Story("halves its entropy while the score rises", "healthy", halve_entropy),
     Story("has flat groups from the start and learns", "healthy", start_with_flat_groups),
     Story("thinks longer", "healthy", think_longer),
+    Story("gives answers of one length", "healthy", answer_shortly, traits=_names("one-length")),
 )
 FAILURES = (
     Story(
@@ -411,28 +431,29 @@ FAILURES = (
         "entropy-collapse",
         collapse_gradually,
         DEAD,
-        _names("entropy"),
+        needs=_names("entropy"),
     ),
     Story(
         "entropy collapses in the first eighth",
         "entropy-collapse",
         collapse_at_once,
         DEAD,
-        _names("entropy"),
+        needs=_names("entropy"),
     ),
     Story(
         "entropy explodes",
         "entropy-explosion",
         explode,
         DYING | _names("drift"),
-        _names("entropy"),
+        needs=_names("entropy"),
         visible=True,
     ),
     Story(
         "explodes, dies and freezes",
         "score-collapse",
         explode_die_freeze,
-        DYING | _names("entropy-explosion drift"),
+        DYING | _names("entropy-explosion drift truncation length-collapse"),
+        _names("entropy-collapse"),
         visible=True,
     ),
     Story(
@@ -451,7 +472,7 @@ FAILURES = (
         "numerical-failure",
         negate_divergence,
         SOFT | _names("unreliable-metric"),
-        _names("kl"),
+        needs=_names("kl"),
         traits=_names("trl"),
     ),
     Story(
@@ -459,10 +480,10 @@ FAILURES = (
         "drift",
         end_in_explosion,
         DYING | _names("numerical-failure"),
-        _names("kl"),
+        needs=_names("kl"),
         visible=True,
     ),
-    Story("drifts away", "drift", drift_away, DYING | _names("numerical-failure"), _names("kl")),
+    Story("drifts away", "drift", drift_away, DYING | _names("numerical-failure"), needs=_names("kl")),
     Story(
         "length is pinned at the cap, no truncation logged",
         "truncation",
@@ -470,14 +491,14 @@ FAILURES = (
         DYING,
         hides=_names("truncated"),
     ),
-    Story("truncation rises", "truncation", cut_more, DYING, _names("truncated")),
-    Story("truncation peaks", "truncation", peak_truncation, DYING, _names("truncated")),
+    Story("truncation rises", "truncation", cut_more, DYING, needs=_names("truncated")),
+    Story("truncation peaks", "truncation", peak_truncation, DYING, needs=_names("truncated")),
     Story(
         "everything is wrong",
         "zero-variance-groups",
         fail_everywhere,
         DYING,
-        _names("zero"),
+        needs=_names("zero"),
         traits=_names("trl"),
     ),
     Story(
@@ -485,12 +506,12 @@ FAILURES = (
         "zero-variance-groups",
         split_problems,
         DEAD,
-        _names("zero"),
+        needs=_names("zero"),
         traits=_names("trl"),
     ),
     Story("never has a gradient", "no-learning", have_no_gradient, DEAD),
     Story("never has a learning rate", "no-learning", have_no_rate, DEAD),
-    Story("never has a difference in rewards", "no-learning", have_no_spread, DEAD, traits=_names("trl")),
+    Story("never has a difference in rewards", "no-learning", have_no_spread, DEAD),
     Story(
         "overfits",
         "overfitting",

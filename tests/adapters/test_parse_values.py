@@ -29,6 +29,7 @@ from breadth.adapters.parse_values import (
     reward_columns,
     storable_name,
     strip_colour,
+    strip_held_out_prefix,
 )
 from breadth.runs.schema import MetricRow
 from breadth.runs.writer import problem_id
@@ -354,3 +355,28 @@ def test_steps_are_filled_in() -> None:
     assert fill_missing_steps(table.slice(0, 1), 7)[1] == 0
     filled, missing = fill_missing_steps(pa.table({"a": ["x", "y"]}), 7)
     assert (filled.column("step").to_pylist(), missing) == ([7, 7], 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "bare"),
+    [
+        ("eval/reward", "reward"),
+        ("Validation/accuracy", "accuracy"),
+        ("val-core/gsm8k/acc/mean@8", "core/gsm8k/acc/mean@8"),
+        ("val-env/sokoban/success", "sokoban/success"),
+        ("held_out/acc", "acc"),
+        ("test_acc", "acc"),
+        ("test_pass_rate", ""),
+        ("val/sequence_lengths", ""),
+        ("val/ratio", ""),
+        ("value_loss", ""),
+        ("evaluations", ""),
+    ],
+)
+def test_held_out_names_are_told_from_those_of_training(name: str, bare: str) -> None:
+    assert strip_held_out_prefix(name) == bare
+
+
+def test_a_step_of_many_is_its_first_number() -> None:
+    assert as_step("5/900") == 5
+    assert as_step("5/") is None

@@ -73,4 +73,5 @@ def test_far_start_reads_on_only_in_long_text(tmp_path: Path) -> None:
     assert read_long_head(log, b"x" * HEAD_BYTES) == b"x" * MAX_SNIFFED_BYTES
     assert read_long_head(log, b"short") == b"short"
     assert read_long_head(log, b"\0" * HEAD_BYTES) == b"\0" * HEAD_BYTES
+    assert len(read_long_head(log, b"x" * 5000 + b"\0" * (HEAD_BYTES - 5000))) == MAX_SNIFFED_BYTES
     assert read_long_head(tmp_path / "absent.log", b"y" * HEAD_BYTES) == b"y" * HEAD_BYTES

@@ -36,9 +36,22 @@ SPELLINGS = {
         "training/rollout_probs_diff_mean",
         "train/train_rollout_logprob_abs_diff",
     ],
-    "grad_norm": ["grad_norm", "actor/grad_norm"],
-    "learning_rate": ["learning_rate", "actor/lr", "optim/lr"],
+    "grad_norm": ["grad_norm", "actor/grad_norm", "train/actor_grad_norm", "gradient_norm", "total_grad_norm"],
+    "learning_rate": ["learning_rate", "actor/lr", "optim/lr", "train/lr-pg_0"],
+    "value_loss": ["critic/vf_loss", "ppo/loss/value", "value/loss"],
+    "all_correct_groups": ["env/all/by_group/frac_all_good", "train/agg/all/agent/solved_all"],
+    "all_wrong_groups": ["env/all/by_group/frac_all_bad", "group/all_incorrect_groups_ratio"],
+    "mutual_information": ["collapse/mi_estimate"],
+    "sample_age": ["off_policy/mean", "async/staleness_mean", "buffer/sample/avg_sampled_policy_age"],
+    "advantages_mean": ["critic/advantages/mean", "train/advantages/mean"],
+    "stopped": ["val/stop_rate", "stop_ratio"],
 }
+SPELLINGS["reward"] += ["reward_mean", "mean_reward", "avg_reward", "train_reward", "terminal_reward", "episode_reward"]
+SPELLINGS["reward"] += ["rewards/mean", "objective/scores", "ppo/mean_scores", "Mean Reward"]
+SPELLINGS["kl_reference"] += ["kl_divergence", "kl_div", "critic/kl", "objective/kl", "loss/avg_kl", "train.kl"]
+SPELLINGS["truncated"] += ["cap_hit_rate", "finish_reason/length", "rollout/truncated_rate", "train/truncation_rate"]
+SPELLINGS["mismatch"] += ["rollout_corr/kl", "Mismatch KL"]
+SPELLINGS["grad_norm"] += ["Grad. Norm", "policy/raw_grad_norm", "ppo_actor/update/grad_norm"]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +70,19 @@ def test_every_trainer_spelling_is_known(ours: str, theirs: str) -> None:
         "entropy_coef",
         "reward/correctness_f",
         "actor/kl_coef",
+        "critic/grad_norm",
+        "critic/lr",
+        "ppo_critic/update/grad_norm",
+        "ref/kl",
+        "draft/entropy",
+        "timing_s/reward",
+        "prompt_length/clip_ratio",
+        "response_length_non_aborted/clip_ratio",
+        "rewards/reward/mean",
+        "rollout/rewards",
+        "actor/loss/entropy",
+        "rollout/eval/reward",
+        "gsm8k/accuracy",
     ],
 )
 def test_other_names_are_left_alone(theirs: str) -> None:
@@ -78,6 +104,36 @@ def test_the_preferred_name_wins_and_the_others_stay() -> None:
 def test_a_name_that_lost_to_another_does_not_pose_as_ours() -> None:
     values, _ = translate({"reward": 1.0, "critic/score/mean": 2.0})
     assert values == {"raw/reward": 1.0, "reward": 2.0}
+
+
+@pytest.mark.parametrize("names", [("critic", "actor"), ("actor", "critic")])
+def test_the_actors_numbers_win_over_the_critics_in_any_order(names: tuple[str, str]) -> None:
+    level = {"actor": 1.0, "critic": 2.0}
+    row = {f"{name}/{metric}": level[name] for name in names for metric in ("grad_norm", "lr")}
+    values, _ = translate(row | {"critic/vf_loss": 3.0})
+    assert values == {
+        "grad_norm": 1.0,
+        "learning_rate": 1.0,
+        "critic/grad_norm": 2.0,
+        "critic/lr": 2.0,
+        "value_loss": 3.0,
+    }
+
+
+def test_a_name_of_the_whole_run_wins_over_one_of_a_part() -> None:
+    values, used = translate({"gsm8k/reward/mean": 1.0, "train/reward": 2.0})
+    assert used == {"reward": "train/reward"}
+    assert values == {"gsm8k/reward/mean": 1.0, "reward": 2.0}
+
+
+def test_names_that_lost_their_slashes_in_an_export_are_known() -> None:
+    row = {"critic_score_mean": 1.0, "actor_entropy": 2.0, "actor_pg_loss": 3.0, "training_epoch": 4.0}
+    other = {"critic_lr": 5.0, "train_loss": 6.0, "response_length_non_aborted_clip_ratio": 7.0}
+    assert translate(row | other)[0] == {"reward": 1.0, "entropy": 2.0, "loss": 3.0, "epoch": 4.0} | other
+
+
+def test_ended_and_cut_are_not_mixed_up() -> None:
+    assert translate({"stop_ratio": 0.9, "cap_hit_rate": 0.1})[0] == {"stopped": 0.9, "truncated": 0.1}
 
 
 def test_no_spelling_means_two_things() -> None:

@@ -35,8 +35,18 @@ if TYPE_CHECKING:
 else:
     pa = LazyModule("pyarrow")
 
-HELD_OUT = ("eval/", "eval_", "test/", "val/", "val_", "validation/", "val-core/", "val-aux/")
+HELD_OUT = re.compile(
+    r"(?:(?:eval|test|val|validation|val-env|eval-rollout|held[-_]?out|holdout|dev)/|val-(?=(?:core|aux)/)"
+    r"|(?:eval|val|held_?out|holdout|validation)_|test_(?!pass|case|time|suite|_))",
+    re.IGNORECASE,
+)
 """Prefixes under which trainers log scores on held-out problems."""
+OF_TRAINING = re.compile(
+    r"val/(?:ratio|ratio_var|clipfrac_avg|num_eos_tokens|sequence_lengths\w*|stop_rate|advantages_\w+|rho_\w+|num_\w+_tokens|total_reward_groups"
+    r"|actor_tokens_per_second|contain_eos_token)",
+    re.IGNORECASE,
+)
+"""Names of TRL's PPO and of open-instruct that stand under ``val/`` (value, or validity) and are of training."""
 MAX_OPEN_STEPS = 64
 """Steps kept open for late rows: the parts of an asynchronous trainer are a few steps apart."""
 
@@ -87,8 +97,8 @@ def order_by_prefix(values: Mapping[str, float], prefixes: Sequence[str]) -> dic
 @lru_cache(maxsize=4096)
 def strip_held_out_prefix(name: str) -> str:
     """Return a name without its held-out prefix; empty if it has none."""
-    lower = name.casefold()
-    return next((name[len(prefix) :] for prefix in HELD_OUT if lower.startswith(prefix)), "")
+    found = HELD_OUT.match(name)
+    return name[found.end() :] if found and not OF_TRAINING.fullmatch(name) else ""
 
 
 class StepMerger:
@@ -128,6 +138,7 @@ class StepMerger:
 
 COLOUR_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 WRAPPER = re.compile(r"[A-Za-z_][\w.]*\(\s*([^,()]*)[^()]*\)")
+STEP_OF_MANY = re.compile(r"\s*(\d{1,15})\s*/\s*\d{1,15}\s*")
 MAX_NUMBER_LENGTH = 400
 """Longer text is not a number that a trainer prints (the longest float has 325 digits)."""
 MAX_STEP = 2**53
@@ -164,7 +175,9 @@ def as_number(value: Any) -> float | None:
 
 
 def as_step(value: Any) -> int | None:
-    """Return a step (a whole number from 0 on), or None if it is not one."""
+    """Return a step (a whole number from 0 on; ms-swift writes ``5/900``), or None if it is not one."""
+    if isinstance(value, str) and (found := STEP_OF_MANY.fullmatch(value)):
+        value = found[1]
     number = None if isinstance(value, bool) else as_number(value)
     return int(number) if number is not None and 0 <= number < MAX_STEP and number == int(number) else None
 

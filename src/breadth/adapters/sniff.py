@@ -11,6 +11,8 @@ from breadth.runs.jsonl import HEAD_BYTES, try_parse_json
 BOM = b"\xef\xbb\xbf"
 MAX_SNIFFED_BYTES = 4 << 20
 """Bytes of a console log searched for its first metrics: start-up output fills megabytes."""
+TEXT_BYTES = 4096
+"""First bytes that hold no zero in a text: a log that was truncated while written has holes of zeros later."""
 TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)("\s*(:)?)?|[{}\[\]]', re.DOTALL)
 """A string (the last one may be cut off), whether a colon follows it, or a bracket."""
 
@@ -46,7 +48,7 @@ def read_long_head(path: Path, start: bytes) -> bytes:
 
     Any other file, or a shorter one, gives ``start`` unchanged.
     """
-    if len(start) < HEAD_BYTES or b"\0" in start:
+    if len(start) < HEAD_BYTES or b"\0" in start[:TEXT_BYTES]:
         return start
     try:
         with path.open("rb") as file:

@@ -61,6 +61,8 @@ class Course:
     """The first eighth of the points; less where the series leaves its first level within that."""
     middle: Stretch
     """The eighth around the middle."""
+    late: Stretch
+    """The second half."""
     end: Stretch
     """The last eighth."""
     highest: Stretch
@@ -158,6 +160,7 @@ def describe_course(
     return Course(
         measured.first_stretch(),
         measured.stretch((n - eighth) // 2, (n - eighth) // 2 + eighth),
+        measured.stretch(n // 2, n),
         measured.stretch(n - eighth, n),
         max(every, key=measured.lower_end),
         min(every, key=measured.upper_end),

@@ -71,6 +71,8 @@ def quiet_runs(folder: Path) -> Iterator[tuple[str, Evidence]]:
         for name in METRIC_NAMES
     }
     levels |= {"length": 200.0, "length_min": 100.0, "length_max": 300.0, "clip_fraction": 0.01}
+    levels |= {"length_cap": 4000.0, "stopped": 0.95, "all_correct_groups": 0.02, "all_wrong_groups": 0.03}
+    levels |= {"sample_age": 0.05, "sample_age_max": 1.0, "advantages_mean": 0.0, "mismatch_max": 0.1}
     score = np.linspace(0.4, 0.7, QUIET_STEPS)
     noisy = {name: level * (1 + rng.normal(0, 0.02, QUIET_STEPS)) for name, level in levels.items()}
     noisy["reward"] = score * (1 + rng.normal(0, 0.02, QUIET_STEPS))

@@ -119,3 +119,13 @@ def test_charts() -> None:
     assert chart_names(columns) == {columns[0]: ("lr-3", "train/reward")}
     assert chart_names([*columns, "loss"]) == {}
     assert chart_names([]) == {}
+
+
+def test_coarse_steps_count_only_beside_a_metric_of_ours() -> None:
+    layout = infer_layout({"epoch": True, "avg_reward": True})
+    assert layout is not None
+    assert layout.their_name("step") == "epoch"
+    assert infer_layout({"episode": True, "price": True}) is None
+    found = infer_layout({"epoch": True, "system/step": True, "actor/entropy": True})
+    assert found is not None
+    assert found.their_name("step") == "system/step"

@@ -297,6 +297,14 @@ def test_a_last_row_that_breaks_off_is_remarked(tmp_path: Path) -> None:
     )
 
 
+def test_rows_that_a_terminal_has_wrapped_are_whole(tmp_path: Path) -> None:
+    records = read(tmp_path, "{'loss': 0.5, 'rewa\nrd': 0.25, 'epo\nch': 0.1}\n{'loss': 0.4, 'epoch': 0.2}\n")
+    assert rows(records) == [
+        MetricRow({"loss": 0.5, "reward": 0.25, "epoch": 0.1}, None),
+        MetricRow({"loss": 0.4, "epoch": 0.2}, None),
+    ]
+
+
 def test_odd_values_and_odd_bytes_are_remarked(tmp_path: Path) -> None:
     records = read(tmp_path, b"\xff\xfe\n{'loss': 0.5, 'mode': 'fast', 'epoch': 0.1}\n")
     assert rows(records) == [MetricRow({"loss": 0.5, "epoch": 0.1}, None)]

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from breadth.adapters.generic.console import CONSOLE_KIND, is_console_log, read_console
+from breadth.adapters.generic.documents import flatten_row
 from breadth.adapters.generic.layout import (
     IDENTIFYING_COLUMNS,
     Layout,
@@ -25,7 +27,7 @@ from breadth.adapters.generic.layout import (
     infer_layout,
     rollout_layout,
 )
-from breadth.adapters.generic.tables import NumberedRows, is_numeric, preview_table, read_rows
+from breadth.adapters.generic.tables import NumberedRows, is_numeric, preview_document, preview_table, read_rows
 from breadth.adapters.parse_values import (
     MIN_UNIX_TIME,
     MetricReader,
@@ -44,7 +46,7 @@ from breadth.runs.writer import problem_id
 
 @dataclass(frozen=True)
 class GenericImporter:
-    """Reads tables of metrics (one row per step) and of rollouts (one row per completion).
+    """Reads tables of metrics (one row per step) and of rollouts (one row per completion), and console logs.
 
     Rows with a completion, an answer, a grade or a problem are rollouts, others metrics. Rollouts without a step are
     taken as one evaluation, at step 0. A table that stacks several runs, or whose rows sum up many samples, is refused:
@@ -81,9 +83,13 @@ class GenericImporter:
     def recognises(self, path: Path, start: bytes) -> str | None:
         """Look at the columns; with a mapping, the file must have a column it names, or one spelled much like it."""
         seen = preview_table(path, start)
+        layout = infer_layout(seen.columns) if seen else None
+        if not layout and (inside := preview_document(path, start)) is not None:
+            seen, layout = inside, infer_layout(inside.columns)
+        if not layout and not self.mapping and is_console_log(path, start):
+            return CONSOLE_KIND
         if seen is None:
             return None
-        layout = infer_layout(seen.columns)
         if layout and (layout.content == "rollouts" or not self.mapping):
             return f"{seen.format} {layout.content}"
         meant = (
@@ -97,18 +103,25 @@ class GenericImporter:
 
     def read(self, path: Path, kind: str) -> Iterator[Record]:
         """Yield the rows under our names; the first batch decides what the columns are."""
+        if kind == CONSOLE_KIND:
+            yield from read_console(path)
+            return
         form, _, content = kind.partition(" ")
         table: MetricTable | RolloutTable | None = None
         for found in read_rows(path, form):
             if isinstance(found, Remark):
                 yield found
             elif batch := self._own_rows(found):
+                if content == "metrics":
+                    batch = [(number, flatten_row(row)) for number, row in batch]
                 table = table or self._open_table(batch, path, content)
                 yield from table.records(batch)
         yield from table.remarks() if table else ()
 
     def split_stacked_runs(self, path: Path, kind: str) -> dict[str, GenericImporter]:
         """Return an importer for each run of a table that stacks several, by name; empty for any other table."""
+        if kind == CONSOLE_KIND:
+            return {}
         column, names = find_stacked_runs(
             batch for batch in read_rows(path, kind.partition(" ")[0]) if not isinstance(batch, Remark)
         )
@@ -227,6 +240,10 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
         raise UnknownFormatError(path, *describe_unmapped(columns))
 
 
+PROCESS_CLOCKS = ("train/step", "rollout/step", "eval/step")
+"""Steps that slime's processes log separately: a row has the one of its own process."""
+
+
 class MetricTable:
     """Reads the batches of one table and counts its problems."""
 
@@ -236,7 +253,10 @@ class MetricTable:
         self._runs = DistinctValues(
             (name for name in columns if name not in layout.columns), {*RUN_COLUMNS, *MODEL_COLUMNS}, path
         )
-        self._aside = {self._step, self._split, *self._runs.columns}
+        clocks = [name for name in PROCESS_CLOCKS if name in columns] if self._step in PROCESS_CLOCKS else []
+        self._clocks = clocks or ([self._step] if self._step else [])
+        self._counts_epochs = (self._step or "").casefold() == "epoch"
+        self._aside = {self._step, self._split, *self._runs.columns, *clocks}
         self._names = self._chart_metrics(columns) or dict(layout.columns)
         self._taken = set(self._names.values())
         self._reader = MetricReader()
@@ -249,11 +269,15 @@ class MetricTable:
         if self._step and rows:
             refuse_unmapped_rollouts(rows, self._step, {*self._aside, self._time}, self._path)
         for number, row in rows:
-            step = as_step(row.get(self._step)) if self._step else None
-            if self._step and step is None:
+            step = self._step_of(row)
+            if self._step and step is None and not self._counts_epochs:
                 self._without_step.append(number)
             else:
                 yield from self._metric_rows(row, number, step)
+
+    def _step_of(self, row: Mapping[str, Any]) -> int | None:
+        """Return the step that a row names; None without one, and for a part of an epoch."""
+        return next((step for name in self._clocks if (step := as_step(row.get(name))) is not None), None)
 
     def remarks(self) -> list[Remark]:
         """Return the problems of the table, once it is read."""

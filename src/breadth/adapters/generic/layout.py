@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from breadth.adapters.parse_values import strip_held_out_prefix
 from breadth.base.errors import SettingsError, suggestion
-from breadth.runs.names import METRIC_NAMES
+from breadth.runs.names import METRIC_NAMES, match_name
 from breadth.runs.schema import PROBLEM_COLUMN_NAMES, REWARD_PREFIX, ROLLOUT_COLUMN_NAMES
 
 Content = Literal["metrics", "rollouts"]
@@ -19,11 +20,25 @@ STEP_NAMES = (
     "train/global_step",
     "trainer/global_step",
     "training/global_step",
+    "training_global_step",
+    "system/global_step",
+    "system/step",
+    "training_step",
+    "train_step",
+    "train/step",
+    "rollout/step",
+    "trainer/step",
+    "optim/step",
+    "progress/step",
+    "global_step/max_steps",
     "_step",
     "iteration",
     "iter",
 )
 """Names of the step, best first: Weights & Biases' ``_step`` counts log calls, so the trainer's own comes before it."""
+COARSE_STEP_NAMES = ("update", "update_step", "num_updates", "rollout_id", "episode", "epoch")
+METRIC_STEP_NAMES = (*STEP_NAMES, *COARSE_STEP_NAMES)
+"""Names of the step in a table of metrics: the coarse ones where nothing finer is there."""
 TIME_NAMES = ("_timestamp", "timestamp", "wall_time", "time")
 ROLLOUT_NAMES: Mapping[str, tuple[str, ...]] = {
     "problem": ("question_id", "problem_id", "prompt_id", "example_id", "task_id", "qid"),
@@ -116,7 +131,17 @@ def infer_layout(columns: Mapping[str, bool]) -> Layout | None:
     numbers = [
         name for name, numeric in columns.items() if numeric and metrics.columns.get(name) not in ("step", "time")
     ]
-    return metrics if "step" in metrics.columns.values() and numbers else None
+    step = metrics.their_name("step")
+    if step is None or not numbers:
+        return None
+    is_enough = step.casefold() not in COARSE_STEP_NAMES or any(map(is_training_metric, numbers))
+    return metrics if is_enough else None
+
+
+def is_training_metric(name: str) -> bool:
+    """Whether a column means a metric of ours that only training logs."""
+    found = match_name(strip_held_out_prefix(name) or name)
+    return found is not None and found[0] not in ("epoch", "length", "seconds_per_step", "tokens_seen")
 
 
 def describe_unmapped(columns: Mapping[str, bool]) -> tuple[str, str]:
@@ -150,7 +175,7 @@ def chart_names(columns: Iterable[str]) -> dict[str, tuple[str, str]]:
 def metric_layout(columns: Iterable[str], mapping: Mapping[str, str]) -> Layout:
     """Return the layout of a table of metrics."""
     found = {theirs: ours for ours, theirs in mapping.items()}
-    for ours, names in (("step", STEP_NAMES), ("time", TIME_NAMES), ("split", ("split",))):
+    for ours, names in (("step", METRIC_STEP_NAMES), ("time", TIME_NAMES), ("split", ("split",))):
         match_column(found, ours, names, columns)
     return Layout("metrics", found)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from breadth.adapters.generic.documents import flatten_row, load_document_rows, read_document_rows
 from breadth.adapters.sniff import BOM, first_objects, leading_keys
 from breadth.base.errors import BrokenFileError
 from breadth.runs.jsonl import (
@@ -189,7 +190,7 @@ class TablePreview:
     """The format and columns of a file, from its start."""
 
     format: str
-    """JSONL, JSON, CSV or Parquet."""
+    """JSONL, JSON, CSV, Parquet, or Document: one JSON object that contains the rows."""
     columns: Mapping[str, bool]
     """Column -> whether its first values are numbers."""
 
@@ -215,6 +216,7 @@ def read_rows(path: Path, form: str) -> Iterator[NumberedRows | Remark]:
         "JSON": read_json_list,
         "CSV": csv_rows,
         "Parquet": read_parquet,
+        "Document": read_document_rows,
     }
     return readers[form](path)
 
@@ -234,9 +236,16 @@ def preview_of_rows(form: str, rows: list[dict[str, Any]]) -> TablePreview | Non
     """Return the columns of the first rows, and which hold numbers."""
     columns: dict[str, bool] = {}
     for row in rows:
-        for name, value in row.items():
+        for name, value in flatten_row(row).items():
             columns[name] = columns.get(name, False) or is_numeric(value)
     return TablePreview(form, columns) if columns else None
+
+
+def preview_document(path: Path, start: bytes) -> TablePreview | None:
+    """Return the columns of the rows inside a JSON document, or None if it is none or holds no rows."""
+    if not start.removeprefix(BOM).lstrip().startswith(b"{") or not path.is_file():
+        return None
+    return preview_of_rows("Document", load_document_rows(path)[:8])
 
 
 def first_of_list(text: bytes) -> list[dict[str, Any]]:

@@ -36,6 +36,8 @@ LOG_ROW_METRICS = frozenset(
     {"loss", "reward", "grad_norm", "learning_rate", "train_runtime", "eval_loss", "eval_reward", "eval_runtime"}
 )
 """A printed dict is a log row if it has one of these and the epoch."""
+MAX_ROW_LENGTH = 16_384
+"""Characters of a printed row, over all lines that a terminal has made of it."""
 PRINTED_PRECISION = 1e-3
 """Relative difference allowed by rounding to the four digits printed, with a margin of two."""
 MIN_SHARED_METRICS = 3
@@ -49,12 +51,15 @@ def read_trl_console(path: Path) -> Iterator[Record]:
     """
     counter = _StepCounter(train_rows(newest_history(output_folder(path))))
     reader = MetricReader()
-    number, text = 0, ""
+    number, text, wrapped = 0, "", ""
     for line in read_text_rows(path):
         if isinstance(line, Remark):
             yield line
             continue
         number, text = line
+        text = unwrap_row(wrapped, text)
+        unfinished = UNFINISHED_DICT.search(text) if "{" in text else None
+        wrapped = unfinished[0] if unfinished else ""
         for row in log_rows(text):
             values = reader.numbers({name: value for name, value in row.items() if name != "step"}, number)
             yield counter.place(row, values)
@@ -66,6 +71,11 @@ def read_trl_console(path: Path) -> Iterator[Record]:
             number,
             "The trainer was stopped while printing, or still runs.",
         )
+
+
+def unwrap_row(begun: str, line: str) -> str:
+    """Return a line with the beginning of its dict, where a terminal has wrapped the dict over several lines."""
+    return begun + line if begun and len(begun) < MAX_ROW_LENGTH and "{" not in line else line
 
 
 def log_rows(text: str) -> Iterator[dict[str, str]]:

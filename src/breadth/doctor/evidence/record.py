@@ -234,7 +234,7 @@ METRIC_BOUNDS = {
 
 def measure_course(name: str, found: MetricSeries) -> Course | None:
     """Return the levels along a series, compared as fits the metric."""
-    shares = LEVEL_SHARES if name == "reward" else PEAK_SHARES
+    shares = LEVEL_SHARES if name in ("reward", "accuracy") else PEAK_SHARES
     return describe_course(found.steps, found.values, by_log=name in FACTOR_METRICS, shares=shares)
 
 
@@ -247,6 +247,7 @@ def clip_course(name: str, course: Course, found: MetricSeries) -> Course:
         for part, stretch in (
             ("start", course.start),
             ("middle", course.middle),
+            ("late", course.late),
             ("end", course.end),
             ("highest", course.highest),
             ("lowest", course.lowest),

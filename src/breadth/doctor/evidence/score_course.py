@@ -53,15 +53,24 @@ class ScoreFall:
         return self.course.end
 
 
-def score_fall(evidence: Evidence, split: str = "train") -> ScoreFall | None:
-    """Measure how far the training reward, or the held-out score, lies below its best; None without eight points."""
-    if split == "train":
-        course, name = evidence.course("reward"), evidence.logged_name("reward")
-    else:
-        held_out = logged_eval_score(evidence)
-        course = None if held_out is None else describe_course(held_out.steps, held_out.values, shares=LEVEL_SHARES)
-        name = "" if held_out is None else held_out.name
-    return None if course is None else measure_fall(course, name, wanders=split == "train")
+def score_fall(evidence: Evidence) -> ScoreFall | None:
+    """Measure how far the training score lies below its best; None without eight points.
+
+    It is the reward, or the accuracy next to it where that has fallen further for sure.
+    """
+    falls = [
+        measure_fall(course, evidence.logged_name(name), wanders=True)
+        for name in ("reward", "accuracy")
+        if (course := evidence.course(name)) is not None
+    ]
+    return next((fall for fall in falls if fall.is_sure and fall.share >= LOST), falls[0] if falls else None)
+
+
+def held_out_fall(evidence: Evidence) -> ScoreFall | None:
+    """Measure how far the logged held-out score lies below its best; None with fewer than eight evaluations."""
+    held_out = logged_eval_score(evidence)
+    course = None if held_out is None else describe_course(held_out.steps, held_out.values, shares=LEVEL_SHARES)
+    return None if course is None or held_out is None else measure_fall(course, held_out.name, wanders=False)
 
 
 def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:

@@ -17,22 +17,35 @@ from breadth.runs.reader import MetricSeries, Run
 from breadth.runs.schema import REWARD_PREFIX
 
 CORRECTNESS_NAMES = re.compile(
-    r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate)?|tests?)(?![a-z@])"
+    r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate|_at_1)?|tests?|"
+    r"success(?:es)?|succeeded|em|win_rate)(?![a-z@])"
 )
 """Names of metrics that say whether the answer is correct."""
 NO_CORRECTNESS = re.compile(r"penalt|length|format")
 """Names of metrics that do not, whatever else they say."""
-_HELD_OUT = (CORRECTNESS_NAMES, re.compile(r"(?:mean|avg)@"), re.compile(r"reward|score"))
-# Order of preference for the held-out score: correctness, then a mean of several samples, then the reward.
-_NO_SCORE = re.compile(
-    r"(?:best|worst|maj)@|pass@(?!1(?!\d))|(?<![a-z])(?:std|min|max|len|length|tokens?|entropy|kl|loss|time|format|turns|clip[a-z]*|"
-    r"truncated|count|zero|runtime|second)(?![a-z])"
+_HELD_OUT = (
+    re.compile(r"^(?:val-)?core/"),
+    CORRECTNESS_NAMES,
+    re.compile(r"(?:mean|avg)@"),
+    re.compile(r"reward|score|return"),
+    re.compile(
+        r"(?:^|/)(?:aime|amc|math|gsm|gpqa|olympiad|minerva|mmlu|humaneval|mbpp|livecodebench|lcb|ifeval|bbh|arc|countdown|"
+        r"geo3k|hotpotqa|nq|triviaqa|popqa|musique)[\w.-]*$"
+    ),
 )
-# Held-out numbers that are no scores: spreads, lengths, votes, bookkeeping.
+# Order of preference for the held-out score: what verl calls the core, correctness, a mean of several samples, the
+# reward, and a number that has only the name of a benchmark (slime's eval/aime).
+_NO_SCORE = re.compile(
+    r"(?:best|worst|maj)@|pass@(?!1(?!\d))|pass_?(?:at_)?(?:[kn]|(?!1(?!\d))\d+)(?![a-z])|"
+    r"(?<![a-z])(?:std|min|max|len|lengths?|tokens?|entropy|kl|loss|time|format|turns|clip[a-z]*|"
+    r"truncated|count|zero|runtime|second|groups?|positive|penalty|num|calls?|has|missing|failed|errors?|invalid|"
+    r"stopped|advantages?|version)(?![a-z])"
+)
+# Held-out numbers that are no scores: spreads, lengths, votes, the best of several, bookkeeping.
 RELEVANT_SHARE = 0.1
 """Share of the start that a change must reach to matter, as in `breadth.measure.trends`."""
 _COMPONENT = re.compile(
-    r"(?:^|/)(?:rewards|env/all|reward(?!/(?:mean|avg|total|all|raw|sum|std|min|max)\b))/(?P<name>(?!reward/total$)[^/]+(?:/[^/]+)*?)(?:/mean)?$"
+    r"(?:^|/)(?:rewards|env/all|reward(?!/(?:mean|avg|total|all|raw|sum|std|min|max)\b))/(?P<name>(?!reward/total$|by_group/|stop/|total_|(?:ac|ob)_tokens|turns_per)[^/]+(?:/[^/]+)*?)(?:/mean)?$"
 )
 _SPREAD = re.compile(r"(?:^|[/_])(?:std|min|max)$")
 

@@ -44,7 +44,7 @@ class Truncation:
         cut = evidence.course("truncated")
         if cut is None:
             return self.compare_with_cap(evidence)
-        if cut.end.level.low > self.touched:
+        if self.is_cut(cut):
             severity = Severity.CRITICAL if cut.end.level.low > self.most else Severity.WARNING
             since = f", up from {cut.start.level.value:.0%} at the start" if rises(cut) else ""
             return describe(
@@ -63,6 +63,11 @@ class Truncation:
         if cut.end.level.value < self.touched:
             return Excluded("truncation", shown)
         return CannotTell("truncation", shown, "sample more rollouts per step", undecided=True)
+
+    def is_cut(self, cut: Course) -> bool:
+        """Say whether the share is surely too large now, by the last eighth or by the second half of the run."""
+        surest = max(cut.end.level.low, cut.late.level.low)
+        return surest > self.touched and cut.end.level.value > self.touched
 
     def compare_with_cap(self, evidence: Evidence) -> CheckResult:
         """Decide by the mean length, where the longest possible completion is known."""

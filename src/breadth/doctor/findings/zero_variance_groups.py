@@ -61,7 +61,7 @@ class ZeroVarianceGroups:
         shown = f"{level.value:.0%} of the groups are flat ({level.low:.0%} to {level.high:.0%})"
         if level.value <= self.half:
             return Excluded("zero-variance-groups", shown)
-        if level.low <= self.half:
+        if max(level.low, flat.late.level.low) <= self.half:
             return CannotTell("zero-variance-groups", shown, "more groups per step, or more steps", undecided=True)
         side = side_of_flat_groups(evidence)
         mean = float(flat.values.mean())

@@ -1,0 +1,191 @@
+"""Read console logs of any training loop: a step, and ``name: number`` pairs in the line or in the lines below it.
+
+Understood are ``step 12 | reward 0.31 | kl 0.01``, ``[iter 10] reward_mean=0.4``, ``[run]  3/100 | loss=-0.5``,
+``Epoch:[1/1](5/900), Reward: -1.5``, ``Step 10: {"loss": ...}``, printed dicts with numpy and torch values, and blocks
+and tables below a line that names the step (NeMo-RL, torchforge, SkyRL, tinker, AReaL). Colours, times and names of
+loggers before the step are skipped. A line counts only if one of its names means a metric of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from breadth.adapters.parse_values import (
+    MetricReader,
+    metric_rows,
+    parse_number,
+    strip_colour,
+    strip_held_out_prefix,
+)
+from breadth.adapters.sniff import read_long_head
+from breadth.runs.jsonl import read_text_rows
+from breadth.runs.names import match_name
+from breadth.runs.schema import Record, Remark
+
+CONSOLE_KIND = "console log"
+MIN_ROWS = 3
+"""Rows from which a text counts as a console log."""
+MIN_UNNUMBERED_METRICS = 3
+"""Metrics of ours that a printed dict without a step must have."""
+MAX_LABEL_LENGTH = 40
+"""Characters of a text in a printed dict; with a longer one it is a rollout."""
+SOURCE_SUFFIXES = frozenset(
+    (".py", ".ipynb", ".md", ".rst", ".tex", ".html", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".js", ".ts")
+)
+"""Suffixes of programs, pages and settings, which may quote lines of a log."""
+MAX_SNIFFED_LINES = 20_000
+MAX_LINE_LENGTH = 20_000
+"""Characters of a line that are searched; a longer one is text of a model."""
+BOOKKEEPING = frozenset({"epoch", "learning_rate", "seconds_per_step", "tokens_seen", "length_cap", "length"})
+"""Ours that other programs print too: alone they make no line a row."""
+
+_FIGURE = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])|[-+]?(?:nan|inf)(?:inity)?\b"
+_VALUE = rf"(?:[A-Za-z_][\w.]*\(\s*(?:{_FIGURE})[^()]*\)|{_FIGURE})"
+_NAME = r"[A-Za-z][\w/.@-]*(?: [A-Za-z(][\w/.@()-]*){0,3}"
+_UNIT = r"(?:\s*(?:%|s|ms|nats|tok(?:ens)?(?:/\w+)?))?"
+QUOTED_PAIR = re.compile(rf"""(['"])([^'"]{{1,120}})\1\s*:\s*['"]?({_VALUE})""", re.IGNORECASE)
+PLAIN_PAIR = re.compile(rf"(?<![\w/.])({_NAME})\s*[:=]\s*({_VALUE})", re.IGNORECASE)
+SEGMENT = re.compile(rf"\s*({_NAME})\s+({_VALUE}){_UNIT}\s*", re.IGNORECASE)
+BLOCK_LINE = re.compile(
+    rf"""[\s{{•*-]*(['"]?)({_NAME})\1\s*[:=]\s*['"]?({_VALUE})['"]?{_UNIT}[\s,}}]*""", re.IGNORECASE
+)
+LONG_TEXT = re.compile(rf"""[:\[]\s*(['"])[^'"]{{{MAX_LABEL_LENGTH},}}""")
+STEPS = (
+    re.compile(
+        r"(?<![\w/-])(?:global|train(?:ing|er)?)[ _/]?step['\"]?\s*[:=#]?\s*(\d{1,15})(?:\s*/\s*\d+)?", re.IGNORECASE
+    ),
+    re.compile(r"(?<![\w/-])epoch:?\s*\[(?P<epoch>\d+)/\d+\]\s*\((?P<place>\d+)/(?P<all>\d+)\)", re.IGNORECASE),
+    re.compile(
+        r"(?<![\w/-])(?:step|iter(?:ation)?|update|rollout|episode)['\"]?\s*[:=#]?\s*[\[(]?(\d{1,15})(?:\s*/\s*\d+)?(?![\w.])",
+        re.IGNORECASE,
+    ),
+    re.compile(r"(?<![\w/-])(?:perf|eval)\s+(\d{1,15}):(?=\s*\{)"),
+    re.compile(r"^(?:\[[^\]]*\]\s*)*(\d{1,15})\s*/\s*\d+\s*(?=\|)"),
+    re.compile(r"(?<![\w/-])epoch\s*[:=#]?\s*\[?(\d{1,15})(?:\s*/\s*\d+)?(?![\w.])", re.IGNORECASE),
+)
+"""How lines name their step, best first."""
+TABLE_EDGE = re.compile("[│┃]")
+
+
+class ConsoleRows:
+    """Collects the rows of a log line by line; a row is complete when the next one begins."""
+
+    def __init__(self) -> None:
+        self._step: int | None = None
+        self._values: dict[str, str] = {}
+        self._number = 0
+
+    def add(self, number: int, line: str) -> Iterator[tuple[int, int | None, dict[str, str]]]:
+        """Take a line; yield the rows it completes as (number of the first line, step, values as printed)."""
+        text = strip_colour(line.rpartition("\r")[2])
+        if len(text) > MAX_LINE_LENGTH or not text.strip():
+            return
+        step, rest = find_step(text)
+        pairs = find_pairs(rest if step is not None else text, whole=step is None)
+        if step is None and "{" in text and is_unnumbered_row(text, pairs):
+            yield from self.flush()
+            yield number, None, pairs
+        elif step is not None and (has_metric(pairs) or not pairs):
+            if step != self._step or not self._values.keys().isdisjoint(pairs):
+                yield from self.flush()
+                self._step, self._number = step, number
+            self._values.update(pairs)
+        elif step is None and self._step is not None:
+            self._values.update({name: value for name, value in block_pairs(text).items() if name not in self._values})
+
+    def flush(self) -> Iterator[tuple[int, int | None, dict[str, str]]]:
+        """Yield the open row, if it holds a metric."""
+        if has_metric(self._values):
+            yield self._number, self._step, self._values
+        self._values, self._step = {}, None
+
+
+def find_step(text: str) -> tuple[int | None, str]:
+    """Return a line's step and the rest of the line that holds its numbers; None where it names no step."""
+    for pattern in STEPS:
+        found = pattern.search(text)
+        if not found:
+            continue
+        after, before = text[found.end() :], text[: found.start()]
+        named = found.groupdict()
+        step = (
+            (int(named["epoch"]) - 1) * int(named["all"]) + int(named["place"]) if "epoch" in named else int(found[1])
+        )
+        return step, after if find_pairs(after) else f"{before} {after}"
+    return None, ""
+
+
+def find_pairs(text: str, *, whole: bool = False) -> dict[str, str]:
+    """Return the names and numbers of a text; of a ``whole`` line only those of a printed dict."""
+    start, end = text.find("{"), text.rfind("}")
+    if 0 <= start < end:
+        return {name: value for _, name, value in QUOTED_PAIR.findall(text[start:end])}
+    if whole:
+        return {}
+    pairs = dict(PLAIN_PAIR.findall(text))
+    for part in re.split(r"\s*\|\s*|,\s+", text):
+        found = SEGMENT.fullmatch(part)
+        if found:
+            pairs.setdefault(found[1], found[2])
+    return pairs
+
+
+def block_pairs(text: str) -> dict[str, str]:
+    """Return what a line below a step's header holds: one pair, or the cells of a table's row."""
+    if TABLE_EDGE.search(text):
+        cells = [cell.strip() for cell in TABLE_EDGE.split(text) if cell.strip()]
+        return {
+            name: value for name, value in zip(cells[::2], cells[1::2], strict=False) if parse_number(value) is not None
+        }
+    found = BLOCK_LINE.fullmatch(text)
+    return {found[2]: found[3]} if found else {}
+
+
+def our_metrics(pairs: dict[str, str]) -> set[str]:
+    """Return which metrics of ours the names mean, without bookkeeping."""
+    matches = (match_name(strip_held_out_prefix(name) or name) for name in pairs)
+    return {found[0] for found in matches if found} - BOOKKEEPING
+
+
+def has_metric(pairs: dict[str, str]) -> bool:
+    """Whether one of the names means a metric of ours."""
+    return bool(our_metrics(pairs))
+
+
+def is_unnumbered_row(text: str, pairs: dict[str, str]) -> bool:
+    """Whether a printed dict without a step is a row: several metrics of ours, and no long text."""
+    return len(our_metrics(pairs)) >= MIN_UNNUMBERED_METRICS and not LONG_TEXT.search(text)
+
+
+def is_console_log(path: Path, start: bytes) -> bool:
+    """Whether the beginning of a text holds rows of a console log."""
+    if b"\0" in start[:4096] or path.suffix.casefold() in SOURCE_SUFFIXES:
+        return False
+    text = read_long_head(path, start).decode("utf-8", errors="replace")
+    rows, found = ConsoleRows(), 0
+    for number, line in enumerate(text.splitlines()[:MAX_SNIFFED_LINES]):
+        found += sum(1 for _ in rows.add(number, line))
+        if found >= MIN_ROWS:
+            return True
+    return found + sum(1 for _ in rows.flush()) >= MIN_ROWS
+
+
+def read_console(path: Path) -> Iterator[Record]:
+    """Yield the rows of a console log; dicts printed without a step are numbered in order."""
+    reader, rows = MetricReader(), ConsoleRows()
+    for line in read_text_rows(path):
+        if isinstance(line, Remark):
+            yield line
+            continue
+        for number, step, pairs in rows.add(*line):
+            yield from metric_rows(reader.numbers(plain_numbers(pairs), number), step)
+    for number, step, pairs in rows.flush():
+        yield from metric_rows(reader.numbers(plain_numbers(pairs), number), step)
+    yield from reader.remarks(path)
+
+
+def plain_numbers(pairs: dict[str, str]) -> dict[str, str]:
+    """Return the pairs with thousands' separators removed."""
+    return {name.strip(): value if "(" in value else value.replace(",", "") for name, value in pairs.items()}
