@@ -76,7 +76,9 @@ class DiversityTransfer:
             return Excluded(_NAME, "problems that stay unsolved had one answer each at the start")
         if lost.low <= self.relevant or found.every.shared_parsed.low <= 0:
             shown = f"{lost.value:.0%} of the further answers are lost ({lost.low:.0%} to {lost.high:.0%})"
-            if lost.value <= self.relevant or found.every.shared_parsed.value <= 0:
+            parsed = found.every.shared_parsed.value
+            shown += f", {max(parsed, 0.0):.2g} of them where as many can be read"
+            if lost.value <= self.relevant or parsed <= 0:
                 return Excluded(_NAME, shown)
             return CannotTell(_NAME, shown, "evaluate on more problems", undecided=True)
         return self.report(evidence, ends, found, lost)

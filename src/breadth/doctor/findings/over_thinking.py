@@ -54,17 +54,17 @@ class OverThinking:
         spent = comparable_spending(evidence, result)
         arms = arms_up_to_use(result, spent)
         if len(arms) < 2:
-            return (
-                CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE_COMMAND} --budgets")
-                if spent is None
-                else Excluded(_NAME, "no measured budget is smaller than the one in use")
-            )
+            if spent is None:
+                return CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE_COMMAND} --budgets")
+            votes = spent.budget is None and spent.width > 1
+            return None if votes else Excluded(_NAME, "no measured budget is smaller than the one in use")
         test = test_for_fall(arms, result)
         if test.is_positive:
             return self.report(evidence, result, arms, test, spent)
         if not test.can_tell:
             return CannotTell(_NAME, "too few questions differ between the budgets to show a fall", "more questions")
-        shown = f"the last budget scores {100 * test.fall.value:+.1f} points below the best (p = {test.p_value:.2g})"
+        gain = f"{0.0 - 100 * test.fall.value:+.1f} points against the best smaller one"
+        shown = f"the last budget scores {gain} (p = {test.p_value:.2g})"
         if test.fall.value < SCORE_MARGIN:
             return Excluded(_NAME, shown)
         return CannotTell(_NAME, shown, "more questions", undecided=True)
