@@ -78,7 +78,11 @@ def is_held_out(name: str) -> bool:
 
 
 def storable_name(name: str) -> str:
-    """Return a metric's name with characters replaced that UTF-8 cannot hold (halves of surrogate pairs)."""
+    """Return a metric's name with characters replaced that UTF-8 cannot hold (halves of surrogate pairs).
+
+    The progress table of transformers in a notebook puts spaces around the slashes of a name.
+    """
+    name = name.replace(" / ", "/")
     return name if name.isascii() else name.encode("utf-8", errors="replace").decode("utf-8")
 
 

@@ -53,6 +53,9 @@ def doctor(
         str | None,
         typer.Option("--explain", help="Explain a finding and its thresholds; 'all' lists them.", show_default=False),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show every finding with its proof and patches, and what was excluded.")
+    ] = False,
     as_json: Json = False,
     html: Html = None,
 ) -> None:
@@ -74,22 +77,24 @@ def doctor(
     with TemporaryDirectory(prefix="breadth-") as folder:
         with progress("diagnosing") as report:
             diagnoses, gathered = diagnose_runs(paths, Path(folder), columns=parse_columns(columns), on_progress=report)
-        print_diagnoses(diagnoses, gathered, as_json=as_json, html=html)
+        print_diagnoses(diagnoses, gathered, full=full, as_json=as_json, html=html)
     if any(finding.severity.value in threshold for diagnosis in diagnoses for finding in diagnosis.findings):
         raise typer.Exit(EXIT_FOUND)
 
 
 def print_diagnoses(
-    diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence, *, as_json: bool, html: Path | None
+    diagnoses: Sequence[RunDiagnosis], gathered: CollectedEvidence, *, full: bool, as_json: bool, html: Path | None
 ) -> None:
-    """Print the diagnoses as a page, as JSON, or both on demand."""
+    """Print the diagnoses as a page or as JSON; the HTML page is always the full one."""
     document = json.dumps(to_json(diagnoses, gathered), indent=2, allow_nan=False) if as_json else None
     if document is not None and html is None:
         typer.echo(document)  # the curves of the page take a while, and nobody would see them
         return
     from breadth.doctor.page import doctor_page
 
-    deliver(doctor_page(diagnoses, gathered), as_json=as_json, html=html, document=document)
+    saved = None if html is None else doctor_page(diagnoses, gathered)
+    page = saved if full and saved is not None else doctor_page(diagnoses, gathered, full=full)
+    deliver(page, as_json=as_json, html=html, document=document, saved=saved)
 
 
 def severities_from(fail_on: str | None) -> Sequence[str]:

@@ -23,12 +23,17 @@ MAX_STATUS_CHARACTERS = 200
 """Characters of a progress message: a line or two."""
 
 
-def deliver(page: Page, *, as_json: bool, html: Path | None, document: str | None = None) -> None:
-    """Write the page where the user asked for it; ``document`` is the JSON of a verb with its own schema."""
+def deliver(
+    page: Page, *, as_json: bool, html: Path | None, document: str | None = None, saved: Page | None = None
+) -> None:
+    """Write the page where the user asked for it; ``document`` is the JSON of a verb with its own schema.
+
+    ``saved`` is the page for the HTML file, where that shows more than the terminal.
+    """
     if html is not None:
         from breadth.report.html_page import save_html
 
-        save_html(page, html)
+        save_html(page if saved is None else saved, html)
     if as_json:
         from breadth.report.jsonable import render_json
 

@@ -24,33 +24,48 @@ from breadth.doctor.trainer_config import ConfigDialect, dialect_of
 from breadth.report.cells import Cell
 from breadth.report.jsonable import to_jsonable
 from breadth.report.plaintext import pluralize
-from breadth.report.sections import Column, Fact, Facts, Listing, Page, Section, Severity, Table, Verdict
+from breadth.report.sections import Column, Fact, Facts, Listing, Page, Section, Severity, Table, Text, Verdict
 
 COMMENT_WIDTH = 74
 """Columns of a comment in a patch; fits a terminal of eighty."""
 PAGE_METRICS = ("entropy", "reward")
-"""Metrics drawn on the page of a single run with findings."""
+"""Metrics drawn on the full page of a single run; the last one on the short page of a run without findings."""
+METRIC_OF = {
+    "entropy-collapse": "entropy",
+    "entropy-explosion": "entropy",
+    "unreliable-metric": "entropy",
+    "truncation": "truncated",
+    "length-collapse": "length",
+    "zero-variance-groups": "zero_variance_groups",
+    "drift": "kl_reference",
+    "train-inference-mismatch": "mismatch",
+    "numerical-failure": "grad_norm",
+}
+"""Finding -> the metric whose picture shows it; the reward for every other."""
+MAX_SHORT_PATCHES, MAX_SHORT_LINES = 2, 2
+"""Prescriptions, and files read and not read, on a short page."""
 MAX_DOUBTS = 3
 """Undecided checks that the verdict names."""
 MAX_USED_LINES, MAX_UNUSED_LINES = 12, 6
 """Files listed at the end of the page: those that were read, and those that were not."""
 
 
-def doctor_page(diagnoses: Sequence[RunDiagnosis], collected: CollectedEvidence) -> Page:
-    """Show the findings of one or several runs."""
+def doctor_page(diagnoses: Sequence[RunDiagnosis], collected: CollectedEvidence, *, full: bool = True) -> Page:
+    """Show the findings of one or several runs; without ``full`` what fits on a screen or two."""
     several = len(diagnoses) > 1
     sections: list[Section] = [run_table(diagnoses)] if several else []
     for diagnosis in diagnoses:
-        sections += run_sections(diagnosis, several=several)
+        sections += run_sections(diagnosis, several=several, full=full)
     title = "Diagnosis" if several else f"Diagnosis of {diagnoses[0].evidence.name}"
-    files = [Fact("read", line) for line in collected.used[:MAX_USED_LINES]]
-    if (more := len(collected.used) - MAX_USED_LINES) > 0:
+    most_used, most_unused = (MAX_USED_LINES, MAX_UNUSED_LINES) if full else (MAX_SHORT_LINES, MAX_SHORT_LINES)
+    files = [Fact("read", line) for line in collected.used[:most_used]]
+    if (more := len(collected.used) - most_used) > 0:
         files.append(Fact("read", f"and {more} more"))
     files += [
         Fact("not read", f"{remark.file.rpartition('/')[2]} {remark.problem}", note=remark.remedy)
-        for remark in collected.unused[:MAX_UNUSED_LINES]
+        for remark in collected.unused[:most_unused]
     ]
-    if (more := len(collected.unused) - MAX_UNUSED_LINES) > 0:
+    if (more := len(collected.unused) - most_unused) > 0:
         files.append(Fact("not read", f"and {more} more files"))
     return Page(title, sections, provenance=files)
 
@@ -66,43 +81,86 @@ def run_table(diagnoses: Sequence[RunDiagnosis]) -> Table:
     return Table("All runs", [Column("run"), Column("worst"), Column("findings")], rows)
 
 
-def run_sections(diagnosis: RunDiagnosis, *, several: bool) -> Iterator[Section]:
-    """Yield the sections of one run."""
+def run_sections(diagnosis: RunDiagnosis, *, several: bool, full: bool) -> Iterator[Section]:
+    """Yield the sections of one run: verdict, picture, proof, patch; then what else was found, excluded and missing."""
     prefix = f"{diagnosis.evidence.name}: " if several else ""
-    if not diagnosis.findings:
+    if diagnosis.findings:
+        yield from finding_sections(diagnosis, prefix, several=several, full=full)
+    else:
         yield render_no_finding(diagnosis, prefix)
-    if len(diagnosis.findings) > 1:
-        yield from summary_sections(diagnosis, prefix)
-    for finding in diagnosis.findings:
+        yield from pictures(diagnosis, PAGE_METRICS if full else PAGE_METRICS[-1:], several=several)
+    doubts = diagnosis.inconclusive_checks
+    if doubts and (full or diagnosis.findings):
+        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(doubts if full else doubts[:MAX_DOUBTS]))
+    if diagnosis.excluded and diagnosis.findings and full:
+        facts = [Fact(excluded.name, excluded.because or "nothing of it") for excluded in diagnosis.excluded]
+        yield Facts(f"{prefix}Excluded", facts)
+    invited = tuple(check for check in diagnosis.cannot_tell if not check.undecided)
+    if invited and full:
+        yield Facts(f"{prefix}What more data would show", cannot_tell_facts(invited))
+    elif not full:
+        yield Text(prefix + describe_rest(diagnosis, len(invited)))
+
+
+def describe_rest(diagnosis: RunDiagnosis, invited: int) -> str:
+    """Say what a short page leaves out."""
+    excluded = f"Excluded: {', '.join(diagnosis.clear)}. " if diagnosis.findings and diagnosis.clear else ""
+    needing = f"{pluralize(invited, 'check')} need other data than this. " if invited else ""
+    return f"{excluded}{needing}Every number, patch and missing piece: --full."
+
+
+def finding_sections(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full: bool) -> Iterator[Section]:
+    """Yield the worst finding with its picture, proof and patch, then the others."""
+    lead = lead_finding(diagnosis.findings)
+    others = [finding for finding in diagnosis.findings if finding is not lead]
+    yield render_verdict(lead, prefix, others)
+    metric = METRIC_OF.get(lead.name, "reward")
+    yield from pictures(
+        diagnosis, tuple(dict.fromkeys((metric, *PAGE_METRICS))) if full else (metric,), several=several
+    )
+    yield Facts(f"{prefix}Proof", [*lead.evidence, Fact("disproof", lead.disproof), explain_fact(lead)])
+    if lead.prescriptions:
+        yield patch_listing(lead, diagnosis, full=full, prefix=prefix)
+    for finding in others if full else ():
         yield render_finding(finding, prefix)
         if finding.prescriptions:
-            yield patch_listing(finding, diagnosis, prefix)
-    if diagnosis.findings and diagnosis.evidence.run is not None and not several:
-        yield from metric_curves(diagnosis.evidence.run, PAGE_METRICS)
-    if diagnosis.inconclusive_checks:
-        yield Facts(f"{prefix}Cannot tell", cannot_tell_facts(diagnosis.inconclusive_checks))
-    if diagnosis.excluded and diagnosis.findings:
-        yield Facts(f"{prefix}Excluded", [Fact("looked for, not there", ", ".join(diagnosis.clear))])
-    invited = tuple(check for check in diagnosis.cannot_tell if not check.undecided)
-    if invited:
-        yield Facts(f"{prefix}What more data would show", cannot_tell_facts(invited))
-
-
-def summary_sections(diagnosis: RunDiagnosis, prefix: str) -> Iterator[Section]:
-    """Yield the summary: the lead finding, the others by name, and the first thing to do."""
-    lead = lead_finding(diagnosis.findings)
-    others = [f"{finding.name} ({finding.severity.value})" for finding in diagnosis.findings if finding is not lead]
-    yield Verdict(
-        lead.severity,
-        f"{prefix}{lead.headline}",
-        f"{lead.name}. Also found: {', '.join(others)}. Proof and patches follow.",
-    )
-    if lead.prescriptions:
-        first = lead.prescriptions[0]
-        yield Listing(
-            f"{prefix}What to do first",
-            "\n".join([f"# {first.action}", *render_patch(first, lead, diagnosis.evidence)]),
+            yield patch_listing(finding, diagnosis, full=full, prefix=prefix)
+    if others and not full:
+        yield Facts(
+            f"{prefix}Also found",
+            [
+                Fact(f"{finding.name} ({finding.severity.value})", finding.headline, note=first_action(finding))
+                for finding in others
+            ],
         )
+
+
+def pictures(diagnosis: RunDiagnosis, names: Sequence[str], *, several: bool) -> Sequence[Section]:
+    """Return the curves of a run's metrics; none where several runs share the page."""
+    return [] if several or diagnosis.evidence.run is None else metric_curves(diagnosis.evidence.run, names)
+
+
+def first_action(finding: Finding) -> str:
+    """Return the first thing to do about a finding, as a note."""
+    return f"first: {finding.prescriptions[0].action}" if finding.prescriptions else ""
+
+
+def render_verdict(lead: Finding, prefix: str, others: Sequence[Finding]) -> Verdict:
+    """Return the verdict on a run: the headline, what it cost, its causes and what else was found."""
+    also = ", ".join(f"{finding.name} ({finding.severity.value})" for finding in others)
+    body = [lead.cost, describe_causes(lead), f"{lead.name}." + (f" Also found: {also}." if also else "")]
+    return Verdict(lead.severity, prefix + lead.headline, " ".join(part for part in body if part))
+
+
+def describe_causes(finding: Finding) -> str:
+    """Say which other findings may be the cause of one."""
+    causes = " or ".join(finding.explained_by)
+    return f"A possible cause is {causes}, also found here." if causes else ""
+
+
+def explain_fact(finding: Finding) -> Fact:
+    """Return where a finding and its thresholds are explained."""
+    return Fact("finding", f"{finding.name}, {finding.confidence}", note="breadth doctor --explain " + finding.name)
 
 
 def lead_finding(findings: Sequence[Finding]) -> Finding:
@@ -125,30 +183,31 @@ def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
     return Verdict(
         Severity.GOOD,
         f"{prefix}Nothing found in {pluralize(len(diagnosis.excluded), 'check')}.",
-        f"Excluded: {', '.join(diagnosis.clear)}.",
+        "Each was looked for, and excluded by the number next to it.",
         [Fact(excluded.name, excluded.because) for excluded in diagnosis.excluded if excluded.because],
     )
 
 
 def render_finding(finding: Finding, prefix: str) -> Verdict:
     """Return a finding with its cost, possible causes, disproof and numbers."""
-    causes = (
-        f"A possible cause is {' or '.join(finding.explained_by)}, also found here." if finding.explained_by else ""
+    body = [finding.cost, describe_causes(finding), f"What would disprove it: {finding.disproof}"]
+    return Verdict(
+        finding.severity,
+        prefix + finding.headline,
+        "\n\n".join(part for part in body if part),
+        [*finding.evidence, explain_fact(finding)],
     )
-    body = [finding.cost, causes, f"What would disprove it: {finding.disproof}"]
-    numbers = [
-        *finding.evidence,
-        Fact("finding", f"{finding.name}, {finding.confidence}", note="breadth doctor --explain " + finding.name),
-    ]
-    return Verdict(finding.severity, prefix + finding.headline, "\n\n".join(part for part in body if part), numbers)
 
 
-def patch_listing(finding: Finding, diagnosis: RunDiagnosis, prefix: str) -> Listing:
-    """Return every prescription of a finding with its patch."""
+def patch_listing(finding: Finding, diagnosis: RunDiagnosis, *, full: bool, prefix: str) -> Listing:
+    """Return the prescriptions of a finding with their patches; the first ones on a short page."""
     names = ", ".join(dialect.trainer for dialect in dialects_for(finding, diagnosis.evidence))
     lines: list[str] = []
-    for number, prescription in enumerate(finding.prescriptions, 1):
+    shown = finding.prescriptions if full else finding.prescriptions[:MAX_SHORT_PATCHES]
+    for number, prescription in enumerate(shown, 1):
         lines += prescription_lines(number, prescription, finding, diagnosis)
+    if (more := len(finding.prescriptions) - len(shown)) > 0:
+        lines.append(f"# {pluralize(more, 'more thing')} to try: --full")
     unknown = not names and finding.loop == "training" and any(item.changes for item in finding.prescriptions)
     note = "The trainer is not known: add its configuration to get the settings by name." if unknown else ""
     dialects = f" for {names}" if names else ""

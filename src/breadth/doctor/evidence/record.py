@@ -265,8 +265,8 @@ def clip_to_range(name: str, interval: Interval) -> Interval:
     slack = 1e-9 if math.isfinite(high) else 0.0
     if not low - slack <= interval.value <= high + slack:
         return interval
-    interval = replace(interval, value=min(max(interval.value, low), high))
-    return replace(interval, low=max(interval.low, low), high=min(interval.high, high))
+    value = min(max(interval.value, low), high)
+    return replace(interval, value=value, low=max(interval.low, low), high=min(max(interval.high, value), high))
 
 
 MAX_TEXTS_PER_WINDOW = 400

@@ -17,7 +17,7 @@ from breadth.runs.reader import MetricSeries, Run
 from breadth.runs.schema import REWARD_PREFIX
 
 CORRECTNESS_NAMES = re.compile(
-    r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate|_at_1)?|tests?|"
+    r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate|_at_1)?|tests?|equation|"
     r"success(?:es)?|succeeded|em|win_rate)(?![a-z@])"
 )
 """Names of metrics that say whether the answer is correct."""
@@ -150,13 +150,18 @@ def reward_components(evidence: Evidence) -> tuple[MetricSeries, ...]:
     run = evidence.run
     if run is None:
         return ()
-    named = [name for name in run.metric_names() if _COMPONENT.search(name) and not _SPREAD.search(name)]
+    named = [name for name in run.metric_names() if is_component(name)]
     found = [
         series
         for series in (evidence.series(name) for name in named)
         if series is not None and len(series) >= MIN_POINTS
     ]
     return tuple(found) if len(found) > 1 else tuple(components_of_rollouts(run))
+
+
+def is_component(name: str) -> bool:
+    """Say whether a metric is the mean of one component of the reward."""
+    return _COMPONENT.search(name) is not None and _SPREAD.search(name) is None
 
 
 def component_name(name: str) -> str:

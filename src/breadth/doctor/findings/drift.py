@@ -19,6 +19,8 @@ from breadth.runs.reader import MetricSeries
 
 DIVERGENCES = {"kl_reference": "the reference policy", "kl_old": "the policy that sampled"}
 """Divergences that are checked -> the policy each is measured from."""
+MIN_SPIKES, MIN_SPIKE_SHARE = 3, 0.05
+"""Steps, and share of them, with a divergence that makes no sense: fewer are unlucky batches."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class Drift:
     """Nats per token from the reference above which, if certain, it is drift at any pace unless the score rises with
     it: the policy then writes tokens that the reference would write one time in three at most."""
 
+    absurd: float = 10.0
+    """Nats per token above which, at one step in twenty or more, it is a warning whatever the score does: the reference
+    would write such a token once in 20,000 times, and the estimate is then a few tokens' exponentials."""
+
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the end with what the earlier pace explains."""
         if not is_training_run(evidence):
@@ -73,13 +79,17 @@ class Drift:
     def check_distance(self, evidence: Evidence, name: str, course: Course) -> Finding | None:
         """Return the finding for a policy that is far from its reference, now or on the way."""
         place = course.end if course.end.level.low > self.far else course.highest
-        if place.level.low <= self.far or course.start.level.low > self.far:
+        series = evidence.series(name)
+        spikes = 0 if series is None else int((series.values > self.absurd).sum())
+        absurd = spikes >= max(MIN_SPIKES, MIN_SPIKE_SHARE * len(course.values))
+        if not absurd and (place.level.low <= self.far or course.start.level.low > self.far):
             return None
+        place = course.highest if absurd else place
         fall = score_fall(evidence)
         pays = score_pays(evidence)
         fallen = fall is not None and fall.is_sure and fall.share >= LOST
         over = place is not course.end
-        severity = Severity.NOTE if pays or over else Severity.WARNING
+        severity = Severity.NOTE if (pays or over) and not absurd else Severity.WARNING
         step = int(place.first)
         meanwhile = (
             " while the score fell"

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import LOST, score_fall
+from breadth.doctor.evidence.score_course import LOST, SURE_LEVEL, score_fall
 from breadth.doctor.evidence.story import first_beyond, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import DOUBLED, exclude_by_ratio
@@ -56,7 +56,8 @@ class EntropyExplosion:
                 "entropy-explosion", "entropy is not clearly above zero at the start, so it cannot be compared with it"
             )
         peak = course.change(course.start, course.highest)
-        if not self.shows(entropy) and not peak.low > self.doubled:
+        wanders = course.change_beyond_wander(course.start, course.highest, level=SURE_LEVEL).low <= 1
+        if wanders or (not self.shows(entropy) and peak.low <= self.doubled):
             return exclude_by_ratio(
                 "entropy-explosion",
                 entropy.ratio,

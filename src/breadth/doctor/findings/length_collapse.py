@@ -55,11 +55,12 @@ class LengthCollapse:
         if length.ratio is None or course is None:
             return CannotTell("length-collapse", "the mean length is not clearly above zero at the start")
         now, least = course.change(course.start, course.end), course.change(course.start, course.lowest)
-        if now.high >= self.short:
+        wanders = course.change_beyond_wander(course.start, course.end).high >= 1
+        if now.high >= self.short or wanders:
             if least.high < self.short:
                 return report_passing(evidence, course, least)
             shown = f"the mean length is at {now.value:.0%} of its start ({now.low:.0%} to {now.high:.0%})"
-            if now.value > self.short:
+            if now.value > self.short and not wanders:
                 return Excluded("length-collapse", shown)
             return CannotTell("length-collapse", shown, "log more often", undecided=True)
         length = replace(length, ratio=now, start=course.start.level, end=course.end.level)

@@ -120,7 +120,7 @@ class NumericalFailure:
                 step = int(series.steps[large[0]])
                 yield describe(
                     evidence,
-                    Severity.WARNING if len(large) >= self.spikes or peak >= self.huge**1.3 else Severity.NOTE,
+                    Severity.WARNING if len(large) >= self.spikes else Severity.NOTE,
                     f"{evidence.logged_name(name)} reached {peak:.1e}, first above {self.huge:,.0f} at step {step:,}.",
                     (
                         Fact("largest value", f"{peak:.2e}", "", evidence.describe_steps(name)),

@@ -9,12 +9,20 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.scores import accuracy_by_step, is_training_run
+from breadth.doctor.evidence.scores import (
+    accuracy_by_step,
+    component_name,
+    is_component,
+    is_training_run,
+    means_correctness,
+    printable,
+)
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, mean_interval, quotient, resample
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.outcomes import Outcomes, count_outcomes
+from breadth.runs.reader import MetricSeries
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,9 @@ class OverlyHard:
         if evidence.run is None or not is_training_run(evidence):
             return None
         graded = count_outcomes(evidence.run)
+        never = never_right(evidence)
+        if never is not None:
+            return report_never_right(never)
         score, width = score_trend(evidence, graded)
         if score is not None and score.verdict == "rising":
             return Excluded("overly-hard", "the score rises")
@@ -130,6 +141,39 @@ class OverlyHard:
             prescriptions.resample_zero_variance_groups(evidence),
         ]
         return tuple(remedy for remedy in wanted if remedy is not None)
+
+
+MIN_NEVER = 20
+"""Steps at which nothing was right, from which on that is no bad luck: with one right rollout in a hundred and 16 a
+step, it would happen once in 25 times."""
+
+
+def never_right(evidence: Evidence) -> MetricSeries | None:
+    """Return a component of the reward that means correct and is zero at every step; None where there is none."""
+    names = () if evidence.run is None else evidence.run.metric_names()
+    for name in names:
+        if name == "accuracy" or (is_component(name) and means_correctness(component_name(name))):
+            series = evidence.series(name)
+            if series is not None and len(series) >= MIN_NEVER and not series.values.any():
+                return series
+    return None
+
+
+def report_never_right(series: MetricSeries) -> Finding:
+    """Build the finding for a correctness that was never anything but zero."""
+    name = printable(component_name(series.name))
+    steps = f"steps {series.steps[0]:,} to {series.steps[-1]:,}"
+    return Finding(
+        "overly-hard",
+        Severity.WARNING,
+        "strong",
+        "training",
+        f"No rollout was ever right: {name} is 0 at all {len(series)} logged steps.",
+        (Fact(name, 0.0, "", steps),),
+        "The checker accepts a right answer that is written by hand in the expected format.",
+        "Whatever the reward gained, none of it is in right answers.",
+        (prescriptions.inspect_signal(), prescriptions.filter_problems(easier=True)),
+    )
 
 
 def score_trend(evidence: Evidence, graded: Outcomes | None) -> tuple[Trend | None, float]:

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from breadth.doctor import prescriptions
-from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.score_course import SOLVED, is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
-from breadth.measure.intervals import Interval
+from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
 from breadth.runs.outcomes import Outcomes, count_outcomes
 
@@ -44,11 +44,15 @@ class ZeroVarianceGroups:
     most: float = 0.8
     """Share above which it is critical: a step then learns from less than a fifth of its rollouts, and needs five times
     as many as one without flat groups."""
+    nearly_all: float = 0.95
+    """Share that must be excluded for a rising score to count: with one group in twenty left, it rises by luck."""
     narrow: float = 0.1
     """Share of its start below which, if certain, the spread of rewards within groups shows the same."""
-    calm: float = 0.5
-    """Share of its first noise below which a score that rose is solved, whatever its scale: from a rate of 0.5 to one
-    of 0.95, binomial noise falls to 0.44."""
+    near: float = 0.1
+    """Share of the way from its start to its best step that a score may be short of that, and still be solved."""
+    idle: float = 0.5
+    """Share of the steps of the second half without any difference in reward from which on most groups are flat: a mean
+    over groups is zero only if every group is flat."""
     solved: float = SOLVED
     """Level of a score between 0 and 1, or share of correct groups among the flat ones, above which they are solved."""
 
@@ -83,24 +87,32 @@ class ZeroVarianceGroups:
         score = evidence.course("reward")
         has_risen = score is not None and score.change(score.start, score.end).low > 0
         counted_right = side is not None and side.counted and side.wrong < 1 - self.solved
-        if counted_right or is_solved(evidence, self.solved) or (has_risen and self.has_calmed(evidence)):
+        at_best = has_risen and self.is_at_its_best(evidence, score)
+        if counted_right or at_best or is_solved(evidence, self.solved):
             return Severity.NOTE
-        if score_pays(evidence) or (has_risen and level.low <= self.most):
+        if has_risen and level.low <= self.most:
+            return Severity.NOTE
+        if score_pays(evidence) and level.high < self.nearly_all:
             return Severity.NOTE
         return Severity.CRITICAL if level.low > self.most else Severity.WARNING
 
-    def has_calmed(self, evidence: Evidence) -> bool:
-        """Say whether the score moves less from step to step than at the start.
+    def is_at_its_best(self, evidence: Evidence, score: Course | None) -> bool:
+        """Say whether a score that rose stays near the largest value of any step, as a solved one does on any scale.
 
-        Problems that are solved for good score alike; where some are always solved and some never, the score depends on
-        which were drawn.
+        Where some problems are always solved and some never, the score depends on which were drawn. Completions that
+        are cut solve nothing.
         """
-        series = evidence.series("reward")
-        if series is None or len(series) < MIN_POINTS:
+        series, cut = evidence.series("reward"), evidence.course("truncated")
+        if series is None or score is None or (cut is not None and cut.end.level.value > self.half):
             return False
-        quarter = max(len(series) // 4, 3)
-        first, last = (float(np.std(np.diff(part))) for part in (series.values[:quarter], series.values[-quarter:]))
-        return last < self.calm * first
+        best, start = float(series.values.max()), score.start.level.value
+        return best - score.end.level.value < self.near * (best - start)
+
+    def count_idle_steps(self, evidence: Evidence) -> Interval:
+        """Return the share of the steps of the second half at which the spread of rewards is zero."""
+        series = evidence.series("reward_std")
+        late = np.zeros(0) if series is None else series.values[len(series) // 2 :]
+        return wilson(int((late <= 0).sum()), max(len(late), 1))
 
     def check_spread(self, evidence: Evidence) -> CheckResult:
         """Decide by the spread of rewards within groups, where flat groups are not counted."""
@@ -109,7 +121,20 @@ class ZeroVarianceGroups:
             return evidence.missing_metric("zero-variance-groups", "zero_variance_groups")
         start, end = spread.start.level, spread.end.level
         name = evidence.logged_name("reward_std")
-        if end.high < self.narrow * start.low and not is_solved(evidence, self.solved):
+        idle = self.count_idle_steps(evidence)
+        if idle.low > self.idle and not is_solved(evidence, self.solved):
+            return Finding(
+                "zero-variance-groups",
+                Severity.NOTE if score_pays(evidence) else Severity.WARNING,
+                "strong",
+                "training",
+                f"At {idle.value:.0%} of the steps of the second half no group had any difference in reward.",
+                (Fact("steps without a difference", idle, "%", f"{name} is zero"),),
+                "The score rises as fast as at the start.",
+                prescriptions=_prescriptions(evidence, side_of_flat_groups(evidence)),
+            )
+        at_best = self.is_at_its_best(evidence, evidence.course("reward"))
+        if end.high < self.narrow * start.low and not at_best and not is_solved(evidence, self.solved):
             return Finding(
                 "zero-variance-groups",
                 Severity.WARNING,
