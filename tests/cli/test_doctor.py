@@ -111,13 +111,13 @@ def test_a_verdict_is_announced_when_it_comes_and_not_again(tmp_path: Path) -> N
     writer = RunWriter(tmp_path / "run", Header(name="live", trainer="trl", entropies={"entropy": kind}))
     said = watch_verdicts([tmp_path / "run"], None, 0.0)
     for step in range(1, 41):
-        writer.metrics(step, {"entropy": 0.6 + 0.01 * (step % 2), "reward": 0.3})
+        writer.metrics(step, {"entropy": 0.6 + 0.01 * (step % 2), "reward": 0.3 + 0.001 * step})
     assert next(said).endswith("nothing found so far")
     for step in range(41, 81):
-        writer.metrics(step, {"entropy": 0.02 + 0.001 * (step % 2), "reward": 0.3})
+        writer.metrics(step, {"entropy": 0.02 + 0.001 * (step % 2), "reward": 0.3 + 0.001 * step})
     assert "live, entropy-collapse: critical. Entropy has fallen to" in next(said)
     for step in range(81, 400):
-        writer.metrics(step, {"entropy": 0.6 + 0.01 * (step % 2), "reward": 0.3})
+        writer.metrics(step, {"entropy": 0.6 + 0.01 * (step % 2), "reward": 0.3 + 0.001 * step})
     assert next(said).endswith("live, entropy-collapse: gone.")  # nothing was said twice in between
 
 
@@ -141,7 +141,8 @@ def test_a_reader_who_follows_it_opens_few_files(log: Path) -> None:
     tool = Path(__file__).parents[2] / "tools" / "count_visited_files.py"
     done = subprocess.run([sys.executable, tool, "doctor", str(log)], capture_output=True, text=True, check=True)
     assert "entropy-collapse" in done.stdout
-    assert int(done.stderr.splitlines()[-1].split()[0]) <= 65
+    findings = sum("doctor/findings/" in line for line in done.stderr.splitlines())  # a new one is a file more
+    assert int(done.stderr.splitlines()[-1].split()[0]) - findings <= 48
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", "memory://bucket/run"])

@@ -11,7 +11,7 @@ from breadth.adapters.trl.config import SETTINGS
 from breadth.base.errors import MeasureError
 from breadth.doctor.diagnosis import applicable, diagnose_run, loops_of
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import FINDINGS, INFERENCE_FINDINGS, CannotTell, CheckResult, Finding, Loop
+from breadth.doctor.finding import FINDINGS, INFERENCE_FINDINGS, CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.inference.policy import Policy
 from breadth.report.sections import Fact, Severity
 
@@ -62,7 +62,9 @@ def test_what_reads_a_number_that_must_not_be_believed_is_taken_back() -> None:
 
 
 def test_what_an_instrument_refuses_is_a_reason_not_to_tell() -> None:
-    found = diagnose_run(Evidence("x", data=("of training",)), {"odd": Breaks(None), "fine": Says(None)})
+    found = diagnose_run(
+        Evidence("x", data=("of training",)), {"odd": Breaks(None), "fine": Says(Excluded("fine", "it is 1"))}
+    )
     assert found.cannot_tell == (CannotTell("odd", "Seven is too few.", "Give eight."),)
     assert found.clear == ("fine",)
 
@@ -73,7 +75,11 @@ def test_every_finding_of_the_catalogue_survives_nothing_at_all() -> None:
 
 
 def test_what_tells_of_no_loop_is_neither_clear_nor_unsure() -> None:
-    checks = {"unsure": Says(CannotTell("unsure", "a log")), "clear": Says(None)}
+    checks = {
+        "unsure": Says(CannotTell("unsure", "a log")),
+        "clear": Says(Excluded("clear", "it is 1")),
+        "absent": Says(None),
+    }
     assert diagnose_run(Evidence("x"), checks).cannot_tell == ()
     found = diagnose_run(Evidence("x", data=("of training",)), checks)
     assert (found.cannot_tell, found.clear) == ((CannotTell("unsure", "a log"),), ("clear",))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.finding import Change, Prescription
+from breadth.doctor.finding import Change, Excluded, Prescription
 from breadth.doctor.trainer_config import TrainerConfig, UnusedSetting
 from breadth.report.plaintext import pluralize
 from breadth.report.sections import Fact, Severity
@@ -51,6 +51,12 @@ def issue_headline(issues: Sequence[Issue], noun: str, does: str, do: str) -> st
 def issue_facts(issues: Sequence[Issue]) -> tuple[Fact, ...]:
     """Return one fact per issue."""
     return tuple(Fact(issue.setting, issue.why) for issue in issues)
+
+
+def exclude_issues(name: str, evidence: Evidence) -> Excluded | None:
+    """Return that a check of settings found nothing in those that were read; None where none were."""
+    settings = len(evidence.config.user_settings)
+    return Excluded(name, f"{pluralize(settings, 'setting')} read") if settings else None
 
 
 def issue_prescriptions(issues: Sequence[Issue]) -> tuple[Prescription, ...]:

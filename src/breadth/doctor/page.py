@@ -85,7 +85,7 @@ def run_sections(diagnosis: RunDiagnosis, *, several: bool, full: bool) -> Itera
     """Yield the sections of one run: verdict, picture, proof, patch; then what else was found, excluded and missing."""
     prefix = f"{diagnosis.evidence.name}: " if several else ""
     if diagnosis.findings:
-        yield from finding_sections(diagnosis, prefix, several=several, full=full)
+        yield from render_findings(diagnosis, prefix, several=several, full=full)
     else:
         yield render_no_finding(diagnosis, prefix)
         yield from pictures(diagnosis, PAGE_METRICS if full else PAGE_METRICS[-1:], several=several)
@@ -109,7 +109,7 @@ def describe_rest(diagnosis: RunDiagnosis, invited: int) -> str:
     return f"{excluded}{needing}Every number, patch and missing piece: --full."
 
 
-def finding_sections(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full: bool) -> Iterator[Section]:
+def render_findings(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full: bool) -> Iterator[Section]:
     """Yield the worst finding with its picture, proof and patch, then the others."""
     lead = lead_finding(diagnosis.findings)
     others = [finding for finding in diagnosis.findings if finding is not lead]

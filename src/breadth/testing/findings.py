@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, Check, Finding, field_reasons
+from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, Check, Excluded, Finding, field_reasons
 from breadth.doctor.trainer_config import DIALECTS
 from breadth.report.jsonable import to_jsonable
 from breadth.runs.names import METRIC_NAMES
@@ -22,13 +22,16 @@ from breadth.testing import expect
 
 QUIET_STEPS = 60
 """Steps of the runs in which nothing may be found."""
+NO_NUMBERS = "no metric is a number"
+"""What the run is like in which nothing may be excluded either."""
 
 
 def check_finding(check: Check, name: str) -> None:
     """Check what every finding promises; raises AssertionError with what is broken.
 
     Its constants carry their reasons. It finds nothing without evidence, nor in a run whose metrics are noise around a
-    constant or constant while the score rises, three points long, or not numbers; and it never raises.
+    constant or constant while the score rises, three points long, or not numbers; and it never raises. Where there is
+    no number it excludes nothing either: not to know is another result.
     """
     kind: Any = type(check)
     expect(is_dataclass(kind), f"{name} is no dataclass: its constants must be fields")
@@ -37,15 +40,23 @@ def check_finding(check: Check, name: str) -> None:
     expect((type(check).__doc__ or "").strip(), f"{name} has no docstring: --explain would have nothing to say")
     alone = check.check(Evidence("nothing"))
     expect(not isinstance(alone, Finding), f"{name} was found where there is nothing")
+    expect(not isinstance(alone, Excluded), f"{name} was excluded where there is nothing: {alone}")
     with tempfile.TemporaryDirectory() as folder:
         for what, evidence in quiet_runs(Path(folder)):
             outcome = check.check(evidence)
             expect(not isinstance(outcome, Finding), f"{name} was found in a run of which {what}: {outcome}")
+            unknown = what == NO_NUMBERS and isinstance(outcome, Excluded)
+            expect(not unknown, f"{name} was excluded in a run of which {what}: {outcome}")
+            if outcome is not None:
+                check_outcome(outcome, name)
 
 
-def check_outcome(finding: Finding | CannotTell, name: str) -> None:
-    """Check the form of a result: a name of the catalogue, numbers as evidence, a patch for every dialect."""
+def check_outcome(finding: Finding | Excluded | CannotTell, name: str) -> None:
+    """Check the form of a result: a name of the catalogue, a reason or numbers, a patch for every dialect."""
     expect(finding.name == name, f"it calls itself {finding.name}, the catalogue {name}")
+    if isinstance(finding, Excluded):
+        expect(finding.because, f"{name} is excluded and does not say by what")
+        return
     if isinstance(finding, CannotTell):
         expect(finding.missing, f"{name} cannot tell and does not say what is missing")
         return
@@ -85,7 +96,7 @@ def quiet_runs(folder: Path) -> Iterator[tuple[str, Evidence]]:
         ),
     )
     yield "there are three points", write_run(folder / "short", {name: values[:3] for name, values in noisy.items()})
-    yield "no metric is a number", write_run(folder / "none", {name: np.full(QUIET_STEPS, np.nan) for name in levels})
+    yield NO_NUMBERS, write_run(folder / "none", {name: np.full(QUIET_STEPS, np.nan) for name in levels})
 
 
 def write_run(folder: Path, series: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> Evidence:

@@ -7,7 +7,7 @@ from typing import Any
 from breadth.adapters.trl.config import SETTINGS as TRL
 from breadth.adapters.verl.config import SETTINGS as VERL
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Finding
+from breadth.doctor.finding import Excluded, Finding
 from breadth.doctor.findings.contradictory_settings import FINDING
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_outcome
@@ -61,5 +61,5 @@ def test_what_only_does_less_is_a_note() -> None:
 
 
 def test_a_sound_configuration_is_clear_and_so_is_none() -> None:
-    assert checked(TRL, {"num_generations": 8, "temperature": 0.7, "epsilon_high": 0.28}) is None
+    assert isinstance(checked(TRL, {"num_generations": 8, "temperature": 0.7, "epsilon_high": 0.28}), Excluded)
     assert FINDING.check(Evidence("nothing")) is None

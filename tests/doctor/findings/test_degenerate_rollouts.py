@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.degenerate_rollouts import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.measure.degeneracy import response_degeneracy
@@ -66,17 +66,17 @@ def test_it_keeps_the_contract() -> None:
         (0, 50, Severity.WARNING),
         (10, 60, Severity.WARNING),
         (0, 20, Severity.NOTE),
-        (0, 4, None),
-        (50, 54, None),
-        (150, 20, None),
-        (0, 0, None),
-        (200, 200, None),
+        (0, 4, Excluded),
+        (50, 54, CannotTell),  # 2 points more, give or take several
+        (150, 20, Excluded),
+        (0, 0, Excluded),
+        (200, 200, Excluded),
     ],
 )
-def test_only_a_sure_rise_is_found(make: Any, start: int, now: int, severity: Severity | None) -> None:
+def test_only_a_sure_rise_is_found(make: Any, start: int, now: int, severity: Severity | type) -> None:
     found = FINDING.check(run(make, rows(start), rows(now)))
-    if severity is None:
-        assert found is None
+    if not isinstance(severity, Severity):
+        assert isinstance(found, severity)
         return
     assert isinstance(found, Finding)
     check_outcome(found, NAME)
@@ -95,7 +95,9 @@ def test_texts_of_one_problem_are_not_taken_for_many(make: Any) -> None:
         for place, (name, text) in enumerate(zip(now["problem"], now["completion"], strict=True))
     ]
     assert sum("Wait" in text for text in now["completion"]) == 5
-    assert FINDING.check(run(make, rows(0), now)) is None
+    found = FINDING.check(run(make, rows(0), now))
+    assert isinstance(found, CannotTell)
+    assert found.undecided
 
 
 def test_rewarded_shortcuts_are_named_as_the_cost(make: Any) -> None:
@@ -123,7 +125,7 @@ def test_loops_are_met_with_the_mask_unless_it_is_on(make: Any) -> None:
 def test_shorter_but_honest_work_is_no_shortcut(make: Any) -> None:
     start = rows(0)
     start["completion"] = [f"{text} To check: {text}" for text in start["completion"]]
-    assert FINDING.check(run(make, start, rows(0))) is None
+    assert isinstance(FINDING.check(run(make, start, rows(0))), Excluded)
 
 
 def test_no_text_of_the_model_reaches_the_page(make: Any) -> None:

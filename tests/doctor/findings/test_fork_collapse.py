@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from breadth.doctor.evidence.rollouts import training_ends
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.fork_collapse import FINDING, ForkEntropy, compare_forks
 from breadth.report.sections import Severity
 from breadth.runs.schema import EntropyKind
@@ -60,7 +60,7 @@ def test_severity_follows_what_forks_have_left_beside_the_rest(
 ) -> None:
     found = FINDING.check(run(make, rows(forks, others)))
     if severity is None:
-        assert found is None
+        assert isinstance(found, Excluded)
         return
     assert isinstance(found, Finding)
     check_outcome(found, NAME)
@@ -87,7 +87,7 @@ def test_longer_and_shorter_texts_are_no_collapse(make: Any, length: int) -> Non
     is_fork = rng.random((200, length)) < share
     entropy = np.where(is_fork, rng.uniform(0.8, 1.2, is_fork.shape), rng.uniform(0.05, 0.15, is_fork.shape))
     now = {"problem": [f"p{place % 30}" for place in range(200)], "entropy": entropy.tolist()}
-    assert FINDING.check(run(make, now)) is None
+    assert isinstance(FINDING.check(run(make, now)), Excluded)
 
 
 def test_held_out_rollouts_do_where_trained_ones_have_no_entropies(make: Any) -> None:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.length_collapse import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 120)
+NOT_YET = pytest.mark.xfail(strict=True, reason="DEFECTS 13: a length that did not shrink is undecided")
 SCORES = {"rises": 0.3 + 0.4 * T, "stays": 0.5 + 0 * T, "falls": 0.6 - 0.3 * T}
 
 
@@ -34,8 +35,8 @@ def test_it_keeps_the_contract() -> None:
         (0.1, "falls", None, Severity.CRITICAL),
         (0.1, None, None, Severity.NOTE),
         (0.75, "falls", None, None),
-        (1.0, "stays", None, None),
-        (3.0, "stays", None, None),
+        pytest.param(1.0, "stays", None, None, marks=NOT_YET),
+        pytest.param(3.0, "stays", None, None, marks=NOT_YET),
     ],
 )
 def test_severity_follows_the_scores(
@@ -46,7 +47,7 @@ def test_severity_follows_the_scores(
     evals = None if held is None else {"reward": around(SCORES[held], 0.005, 2)}
     found = FINDING.check(make(**series, evals=evals))
     if severity is None:
-        assert found is None
+        assert isinstance(found, Excluded)
         return
     assert isinstance(found, Finding)
     check_outcome(found, "length-collapse")
@@ -69,11 +70,17 @@ def test_the_numbers_in_the_words(make: Any) -> None:
     assert found.cost == "Half of the length was gone at step 48; since then the reward went from 0.6 to 0.6."
 
 
-def test_a_dip_that_is_over_is_none(make: Any, around: Callable[..., Any]) -> None:
+def test_a_dip_that_is_over_is_a_note_with_its_steps(make: Any, around: Callable[..., Any]) -> None:
     dip = np.where((T > 0.3) & (T < 0.6), 100.0, 500.0)
-    assert FINDING.check(make(length=around(dip, 5), reward=SCORES["stays"])) is None
+    found = FINDING.check(make(length=around(dip, 5), reward=SCORES["stays"]))
+    assert isinstance(found, Finding)
+    check_outcome(found, "length-collapse")
+    assert found.severity is Severity.NOTE
+    assert found.headline.startswith("Completions had shrunk to 20% of their length at the start at steps ")
+    assert found.headline.endswith(", and are longer again.")
 
 
+@pytest.mark.xfail(strict=True, reason="DEFECTS 7: warns where a rise is not shown, says where it is excluded")
 def test_a_score_hidden_by_noise_makes_no_alarm(make: Any, around: Callable[..., Any]) -> None:
     found = FINDING.check(make(length=around(500 * 0.1**T, 5), reward=around(0.1 + 0.05 * T, 0.3, 3)))
     assert isinstance(found, Finding)
@@ -85,7 +92,8 @@ def test_tokens_of_rollouts_stand_in_for_a_length_that_is_not_logged(make: Any) 
     found = FINDING.check(make(rollouts=rows, reward=np.full(12, 0.5)))
     assert isinstance(found, Finding)
     assert "rollouts, steps 1 to 12" in found.evidence[0].note
-    assert found.evidence[0].value.value == pytest.approx(420 - 60)  # type: ignore[union-attr]  # median of steps 1 to 3
+    # The geometric mean of steps 1 to 3 (390, 360 and 330 tokens); levels of lengths are compared by factors.
+    assert found.evidence[0].value.value == pytest.approx((390 * 360 * 330) ** (1 / 3))  # type: ignore[union-attr]
     few = {step: rows[step] for step in range(1, 5)}
     told = FINDING.check(make(rollouts=few))
     assert isinstance(told, CannotTell)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Change, Finding
+from breadth.doctor.finding import Change, Excluded, Finding
 from breadth.doctor.findings.max_tokens_ignored import FINDING
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
@@ -48,7 +48,7 @@ def test_one_sample_alone_is_a_note(swept: Any) -> None:
 
 
 def test_a_closing_text_on_top_of_the_cap_is_allowed(swept: Any) -> None:
-    assert FINDING.check(swept(TABLE, {128: ONE}, thinking={128: 144})) is None
+    assert isinstance(FINDING.check(swept(TABLE, {128: ONE}, thinking={128: 144})), Excluded)
     assert isinstance(FINDING.check(swept(TABLE, {128: ONE}, thinking={128: 145})), Finding)
 
 
@@ -68,15 +68,15 @@ def test_completions_past_the_length_cap_are_counted(swept: Any, recorded: Any) 
 
 def test_a_recorded_policy_may_cap_thinking_itself(recorded: Any) -> None:
     policy = Policy(strategy=Vote(4), sampling=Sampling(thinking_tokens=200))
-    assert FINDING.check(recorded(TABLE, policy, thinking=200)) is None
+    assert isinstance(FINDING.check(recorded(TABLE, policy, thinking=200)), Excluded)
     found = FINDING.check(recorded(TABLE, policy, thinking=900))
     assert isinstance(found, Finding)
     assert "thinking 900 tokens, 200 allowed" in found.headline
 
 
 def test_what_keeps_to_its_caps_is_fine(swept: Any, recorded: Any) -> None:
-    assert FINDING.check(swept(TABLE, {128: ONE})) is None
-    assert FINDING.check(recorded(TABLE, Policy(strategy=Vote(4)))) is None
+    assert isinstance(FINDING.check(swept(TABLE, {128: ONE})), Excluded)
+    assert isinstance(FINDING.check(recorded(TABLE, Policy(strategy=Vote(4)))), Excluded)
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,17 @@ def test_the_probe_is_believed(policy: Policy | None, severity: Severity) -> Non
 @pytest.mark.parametrize(
     "server",
     [
-        {"thinking_cap": "yes"},
         {"thinking_cap": "unknown"},
         {},
         {"thinking_cap": "no", "remarks": ["a cap on thinking: the server refused the request (400)"]},
     ],
 )
-def test_a_cap_that_is_kept_or_refused_is_not_ignored(server: dict[str, Any]) -> None:
+def test_a_cap_that_is_refused_or_was_not_tried_is_not_ignored(server: dict[str, Any]) -> None:
     assert FINDING.check(Evidence("server", server=server)) is None
+
+
+def test_a_cap_that_was_kept_in_the_probe_is_not_ignored() -> None:
+    assert isinstance(FINDING.check(Evidence("server", server={"thinking_cap": "yes"})), Excluded)
 
 
 def test_a_sweep_without_rollouts_is_no_crash(swept: Any) -> None:

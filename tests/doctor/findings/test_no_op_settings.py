@@ -9,7 +9,7 @@ import numpy as np
 from breadth.adapters.trl.config import SETTINGS as TRL
 from breadth.adapters.verl.config import SETTINGS as VERL
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.no_op_settings import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.policy import Policy
@@ -44,7 +44,9 @@ def test_clip_higher_on_policy_is_a_warning_with_the_setting_that_lets_it_act() 
 def test_the_patch_it_prints_makes_it_go() -> None:
     settings = {"num_generations": 8, "epsilon_high": 0.28, "gradient_accumulation_steps": 8}
     assert isinstance(FINDING.check(Evidence("config", config=TRL.translate(settings))), Finding)
-    assert FINDING.check(Evidence("config", config=TRL.translate({**settings, "steps_per_generation": 32}))) is None
+    assert isinstance(
+        FINDING.check(Evidence("config", config=TRL.translate({**settings, "steps_per_generation": 32}))), Excluded
+    )
 
 
 def test_a_left_over_is_a_note() -> None:
@@ -93,8 +95,8 @@ def test_what_was_seen_of_a_server_is_strong_not_certain() -> None:
 
 
 def test_a_configuration_in_which_all_acts_is_clear() -> None:
-    assert FINDING.check(trl(epsilon_high=0.28, num_iterations=2)) is None
-    assert FINDING.check(trl()) is None
+    assert isinstance(FINDING.check(trl(epsilon_high=0.28, num_iterations=2)), Excluded)
+    assert isinstance(FINDING.check(trl()), Excluded)
 
 
 def test_a_run_without_settings_says_what_is_missing(make: Any) -> None:
@@ -102,7 +104,7 @@ def test_a_run_without_settings_says_what_is_missing(make: Any) -> None:
     assert isinstance(found, CannotTell)
     check_outcome(found, NAME)
     assert found.switch_on == "the trainer's configuration file, named next to the log"
-    assert FINDING.check(make(reward=np.ones(20), config=TRL.translate({"num_generations": 4}))) is None
+    assert isinstance(FINDING.check(make(reward=np.ones(20), config=TRL.translate({"num_generations": 4}))), Excluded)
     assert FINDING.check(make(rollouts={1: {"reward": [1.0], "problem": ["a"]}})) is None
     assert FINDING.check(Evidence("nothing")) is None
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from breadth.base.settings import to_table
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Change, Finding
+from breadth.doctor.finding import CannotTell, Change, Excluded, Finding
 from breadth.doctor.findings.oscillation import FINDING, ArmRevisions, answer_revisions, revision_slope
 from breadth.inference.policy import Policy
 from breadth.inference.strategies.budget_forcing import BudgetForcing
@@ -71,12 +71,12 @@ def test_as_many_found_as_lost_is_no_failure(swept: Any) -> None:
         np.arange(40)[:, None] % 2 * np.ones((1, 2), int),
         1 - np.arange(40)[:, None] % 2 * np.ones((1, 2), int),
     )
-    assert FINDING.check(swept(last, texts={0: traces(first, last)})) is None
+    assert isinstance(FINDING.check(swept(last, texts={0: traces(first, last)})), Excluded)
 
 
 def test_answers_that_are_mended_or_only_checked_are_no_failure(swept: Any) -> None:
-    assert FINDING.check(swept(RIGHT, texts={0: traces(last_wrong(20), RIGHT)})) is None
-    assert FINDING.check(swept(last_wrong(20), texts={0: traces(last_wrong(20), last_wrong(20))})) is None
+    assert isinstance(FINDING.check(swept(RIGHT, texts={0: traces(last_wrong(20), RIGHT)})), Excluded)
+    assert isinstance(FINDING.check(swept(last_wrong(20), texts={0: traces(last_wrong(20), last_wrong(20))})), Excluded)
 
 
 def test_a_budget_that_is_not_in_use_is_a_note_and_one_in_use_a_warning(swept: Any) -> None:
@@ -111,7 +111,7 @@ def test_changes_that_grow_with_the_budget_are_a_note(swept: Any) -> None:
     )
     assert found.evidence[0].value.value == pytest.approx(0.25)  # type: ignore[union-attr]
     same = {budget: traces(wrong + last_wrong(10), wrong) for budget in forced}
-    assert FINDING.check(swept(wrong, forced, texts=same)) is None
+    assert isinstance(FINDING.check(swept(wrong, forced, texts=same)), Excluded)
 
 
 def test_a_recorded_run_is_followed_too(recorded: Any) -> None:
@@ -123,7 +123,9 @@ def test_a_recorded_run_is_followed_too(recorded: Any) -> None:
 
 def test_without_right_answers_nothing_is_lost(swept: Any) -> None:
     table = last_wrong(20)
-    assert FINDING.check(swept(table, texts={0: traces(RIGHT, table)}, labelled=False)) is None
+    found = FINDING.check(swept(table, texts={0: traces(RIGHT, table)}, labelled=False))
+    assert isinstance(found, CannotTell)
+    assert found.missing == "correct answers are not known"
 
 
 def test_texts_that_state_nothing_cannot_tell(swept: Any) -> None:

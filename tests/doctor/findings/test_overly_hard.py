@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.overly_hard import FINDING, count_all_wrong, lower_bound_all_wrong
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.measure.intervals import Interval
@@ -49,7 +49,7 @@ def test_it_keeps_the_contract() -> None:
 def test_the_score_bounds_the_share(make: Any, chance: float, severity: Severity | None) -> None:
     found = FINDING.check(make(reward=drawn(chance + 0 * T), levels=(0.0, 1.0), config=TrainerConfig(group=8)))
     if severity is None:
-        assert found is None
+        assert isinstance(found, Excluded)
         return
     assert isinstance(found, Finding)
     check_outcome(found, "overly-hard")
@@ -100,7 +100,7 @@ def test_counts_exclude_a_rise_that_medians_of_small_shares_leave_open(make: Any
 def test_problems_that_were_solved_before_the_policy_broke_are_not_too_hard(make: Any) -> None:
     # Five of six groups had a right answer (1 - 0.8^8 = 0.83) until the last eighth, in which hardly one has.
     chances = np.concatenate([np.full(35, 0.2), np.full(5, 0.002)])
-    assert FINDING.check(make(rollouts=groups(chances, prompts=8))) is None
+    assert isinstance(FINDING.check(make(rollouts=groups(chances, prompts=8))), Excluded)
 
 
 def test_groups_are_counted_where_rollouts_are_graded(make: Any) -> None:
@@ -117,7 +117,7 @@ def test_a_shaped_reward_that_rises_does_not_hide_that_nothing_gets_right(
     make: Any, around: Callable[..., Any]
 ) -> None:
     shaped = around(0.1 + 0.4 * T, 0.02)
-    assert FINDING.check(make(reward=shaped)) is None
+    assert isinstance(FINDING.check(make(reward=shaped)), Excluded)
     assert isinstance(FINDING.check(make(reward=shaped, rollouts=groups(np.full(16, 0.005)))), Finding)
 
 
@@ -145,7 +145,7 @@ def test_dynamic_sampling_makes_the_score_say_nothing(make: Any) -> None:
 
 
 def test_without_levels_mixed_groups_settle_it_and_flat_ones_do_not(make: Any) -> None:
-    assert FINDING.check(make(reward=0.1 + 0 * T, zero_variance_groups=0.2 + 0 * T)) is None
+    assert isinstance(FINDING.check(make(reward=0.1 + 0 * T, zero_variance_groups=0.2 + 0 * T)), Excluded)
     found = FINDING.check(make(reward=0.1 + 0 * T, zero_variance_groups=0.9 + 0 * T))
     assert isinstance(found, CannotTell)
     assert found.switch_on == "GRPOConfig(log_completions=True)"
@@ -163,7 +163,9 @@ def test_it_says_what_is_missing(make: Any) -> None:
 
 def test_one_group_and_rollouts_drawn_once_prove_nothing(make: Any) -> None:
     one = {step: {"problem": ["p"] * 4, "correct": [False] * 4} for step in range(1, 13)}
-    assert FINDING.check(make(rollouts=one, reward=np.zeros(12))) is None
+    few = FINDING.check(make(rollouts=one, reward=np.zeros(12)))
+    assert isinstance(few, CannotTell)
+    assert few.undecided
     alone = {
         step: {"problem": [f"p{number}" for number in range(20)], "correct": [False] * 20} for step in range(1, 13)
     }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Change, Finding
+from breadth.doctor.finding import CannotTell, Change, Excluded, Finding
 from breadth.doctor.findings.processed_logprobs import FINDING
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
@@ -46,13 +46,13 @@ def test_the_headline_names_how_is_drawn() -> None:
 
 def test_at_temperature_one_with_nothing_cut_off_both_are_the_same() -> None:
     plain = Policy(strategy=TRUSTING.strategy, sampling=Sampling(temperature=1.0, top_p=1.0))
-    assert FINDING.check(Evidence("server", server=PROCESSED, policy=plain)) is None
+    assert isinstance(FINDING.check(Evidence("server", server=PROCESSED, policy=plain)), Excluded)
     cut = Policy(strategy=TRUSTING.strategy, sampling=Sampling(temperature=1.0, top_p=1.0, top_k=50))
     assert isinstance(FINDING.check(Evidence("server", server=PROCESSED, policy=cut)), Finding)
 
 
 def test_raw_ones_are_fine(swept: Any) -> None:
-    assert FINDING.check(swept(TABLE, server={"logprobs": "raw"}, policy=TRUSTING)) is None
+    assert isinstance(FINDING.check(swept(TABLE, server={"logprobs": "raw"}, policy=TRUSTING)), Excluded)
 
 
 def test_where_nobody_knows_only_who_looks_is_told(swept: Any, recorded: Any) -> None:

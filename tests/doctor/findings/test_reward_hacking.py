@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.reward_hacking import FINDING
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_outcome
@@ -38,7 +38,7 @@ def test_a_held_out_score_that_stays_behind(
 ) -> None:
     found = FINDING.check(make(reward=around(RISING, 0.01), evals={"reward": around(held, 0.01, 1)}))
     if severity is None:
-        assert found is None
+        assert isinstance(found, Excluded)
         return
     assert isinstance(found, Finding)
     check_outcome(found, "reward-hacking")
@@ -50,7 +50,7 @@ def test_a_held_out_score_that_stays_behind(
 
 @pytest.mark.parametrize("score", [0.5 + 0 * T, 0.6 - 0.3 * T])
 def test_a_reward_that_does_not_rise_cannot_be_hacked(make: Any, around: Callable[..., Any], score: Any) -> None:
-    assert FINDING.check(make(reward=around(score, 0.01), evals={"reward": 0.5 - 0.3 * E})) is None
+    assert isinstance(FINDING.check(make(reward=around(score, 0.01), evals={"reward": 0.5 - 0.3 * E})), Excluded)
 
 
 def test_held_out_problems_that_were_known_from_the_start_have_nothing_to_gain(
@@ -66,7 +66,9 @@ def test_an_accuracy_in_other_units_must_be_level_by_itself(make: Any, around: C
     level = FINDING.check(make(reward=shaped, evals={"val-core/math/acc/mean@4": around(0.4 + 0 * E, 0.004)}))
     assert isinstance(level, Finding)
     assert level.confidence == "likely"
-    assert FINDING.check(make(reward=shaped, evals={"val-core/math/acc/mean@4": around(0.4 + 0.2 * E, 0.004)})) is None
+    assert isinstance(
+        FINDING.check(make(reward=shaped, evals={"val-core/math/acc/mean@4": around(0.4 + 0.2 * E, 0.004)})), Excluded
+    )
 
 
 def test_noise_and_too_few_evaluations_cannot_tell(make: Any, around: Callable[..., Any]) -> None:
@@ -103,7 +105,7 @@ def test_components_are_set_beside_the_rise(
 ) -> None:
     found = FINDING.check(make(**components(around, right, form)))
     if severity is None:
-        assert found is None
+        assert isinstance(found, Excluded)
         return
     assert isinstance(found, Finding)
     check_outcome(found, "reward-hacking")
@@ -146,7 +148,9 @@ def test_a_rise_that_no_logged_component_explains_cannot_be_told(make: Any, arou
 
 def test_an_accuracy_that_rises_on_held_out_problems_settles_it(make: Any, around: Callable[..., Any]) -> None:
     series = components(around, 0.2 + 0 * T, 0.1 + 0.8 * (1 - np.exp(-9 * T)))
-    assert FINDING.check(make(**series, evals={"val-core/math/acc/mean@4": around(0.3 + 0.3 * E, 0.01)})) is None
+    assert isinstance(
+        FINDING.check(make(**series, evals={"val-core/math/acc/mean@4": around(0.3 + 0.3 * E, 0.01)})), Excluded
+    )
     # The reward itself is no witness: its form rises on held-out problems too.
     assert isinstance(FINDING.check(make(**series, evals={"reward": around(0.3 + 0.3 * E, 0.01)})), Finding)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.saturation import FINDING, Plateau, find_plateau
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
@@ -46,7 +46,7 @@ def test_half_of_the_run_is_the_least(make: Any) -> None:
     assert (
         found.cost == "50% of the steps moved the score by +0, the others by +0.39."
     )  # the start is the median of the first six
-    assert FINDING.check(make(reward=later, entropy=KEPT)) is None
+    assert isinstance(FINDING.check(make(reward=later, entropy=KEPT)), Excluded)
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,19 @@ def test_half_of_the_run_is_the_least(make: Any) -> None:
     ],
 )
 def test_what_never_rose_rises_still_or_falls_is_no_plateau(make: Any, around: Callable[..., Any], score: Any) -> None:
-    assert FINDING.check(make(reward=around(score, 0.02), entropy=around(KEPT, 0.01))) is None
+    assert isinstance(FINDING.check(make(reward=around(score, 0.02), entropy=around(KEPT, 0.01))), Excluded)
 
 
 def test_noise_that_hides_a_further_rise_makes_none(make: Any, around: Callable[..., Any]) -> None:
-    assert FINDING.check(make(reward=around(SATURATES[::5], 0.15), entropy=KEPT[::5])) is None
+    assert isinstance(FINDING.check(make(reward=around(SATURATES[::5], 0.15), entropy=KEPT[::5])), Excluded)
 
 
 def test_collapse_and_zero_variance_groups_have_their_own_names(make: Any, around: Callable[..., Any]) -> None:
     reward = around(SATURATES, 0.02)
-    assert FINDING.check(make(reward=reward, entropy=around(SPENT, 0.002))) is None
-    assert FINDING.check(make(reward=reward, entropy=around(KEPT, 0.01), zero_variance_groups=0.9 + 0 * T)) is None
+    assert isinstance(FINDING.check(make(reward=reward, entropy=around(SPENT, 0.002))), Excluded)
+    flat = FINDING.check(make(reward=reward, entropy=around(KEPT, 0.01), zero_variance_groups=0.9 + 0 * T))
+    assert isinstance(flat, Excluded)
+    assert flat.because == "groups are flat"
 
 
 def test_without_entropy_a_plateau_cannot_be_told_from_collapse(make: Any, around: Callable[..., Any]) -> None:
@@ -78,13 +80,13 @@ def test_without_entropy_a_plateau_cannot_be_told_from_collapse(make: Any, aroun
     assert isinstance(found, CannotTell)
     check_outcome(found, "saturation")
     assert found.switch_on == "actor_rollout_ref.actor.calculate_entropy=true"
-    assert FINDING.check(make(reward=around(0.3 + 0.4 * T, 0.02))) is None  # no plateau, nothing to ask
+    assert isinstance(FINDING.check(make(reward=around(0.3 + 0.4 * T, 0.02))), Excluded)
 
 
 @pytest.mark.parametrize(("level", "solved"), [(0.97, True), (0.85, False)])
 def test_a_score_near_the_largest_reward_is_solved(make: Any, level: float, solved: Any) -> None:
     found = FINDING.check(make(reward=level + 0 * T, entropy=KEPT, levels=(0.0, 1.0)))
-    assert (found is not None) == solved
+    assert isinstance(found, Finding) == solved
     if isinstance(found, Finding):
         check_outcome(found, "saturation")
         assert found.severity is Severity.NOTE

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.finding import CannotTell, Finding
+from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.train_inference_mismatch import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.report.sections import Severity
@@ -59,7 +59,7 @@ def test_it_keeps_the_contract() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_tokens_of_the_policy_itself_are_no_finding(make: Any, seed: int) -> None:
-    assert FINDING.check(run(make, tokens(seed=seed), tokens(seed=100 + seed), config=SAME)) is None
+    assert isinstance(FINDING.check(run(make, tokens(seed=seed), tokens(seed=100 + seed), config=SAME)), Excluded)
 
 
 def test_hotter_and_colder_are_told_apart_with_what_to_do(make: Any) -> None:
@@ -120,7 +120,7 @@ def test_several_updates_of_a_generation_are_allowed_for(make: Any) -> None:
     # At temperature 1.2 the excess is about 9 %: beyond one update's 5 %, within the 20 % of four.
     rows = (tokens(), tokens(1.2, rollouts=1000))
     assert isinstance(FINDING.check(run(make, *rows, config=SAME)), Finding)
-    assert FINDING.check(run(make, *rows, config=replace(SAME, updates=4))) is None
+    assert isinstance(FINDING.check(run(make, *rows, config=replace(SAME, updates=4))), Excluded)
 
 
 def test_rollouts_left_out_by_their_outcome_are_not_judged(make: Any) -> None:
@@ -160,7 +160,7 @@ def test_both_log_probabilities_prove_it_without_entropies(make: Any) -> None:
     check_outcome(found, NAME)
     assert found.headline.startswith("The sampler is ")
     assert found.confidence == "strong"
-    assert FINDING.check(run(make, start, start, config=SAME)) is None
+    assert isinstance(FINDING.check(run(make, start, start, config=SAME)), Excluded)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_metric_is_judged_in_its_own_unit(
     evidence = named(make(entropy=around(0.5 + 0 * T, 0.01), mismatch=around(value + 0 * T, 0.02 * value, 1)), theirs)
     outcome = FINDING.check(evidence)
     if not found:
-        assert outcome is None
+        assert isinstance(outcome, Excluded)
         return
     assert isinstance(outcome, Finding)
     check_outcome(outcome, NAME)
@@ -209,7 +209,7 @@ def test_growth_counts_when_it_is_manifold_and_goes_on(
     )
     found = FINDING.check(evidence)
     if severity is None:
-        assert found is None
+        assert isinstance(found, Excluded)
         return
     assert isinstance(found, Finding)
     check_outcome(found, NAME)
@@ -224,7 +224,7 @@ def test_without_metric_and_tokens_it_says_what_to_switch_on(make: Any) -> None:
     check_outcome(found, NAME)
     assert found.switch_on == "actor_rollout_ref.rollout.calculate_log_probs=true"
     assert "mismatch is not logged" in found.missing
-    assert FINDING.check(make(reward=T, config=TrainerConfig(engine="hf"))) is None
+    assert isinstance(FINDING.check(make(reward=T, config=TrainerConfig(engine="hf"))), Excluded)
 
 
 def test_log_probabilities_without_entropies_are_named_as_missing(make: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.finding import CannotTell, Change, Finding
+from breadth.doctor.finding import CannotTell, Change, Excluded, Finding
 from breadth.doctor.findings.useless_confidence import FINDING
 from breadth.inference.policy import Policy
 from breadth.inference.strategies.confidence_vote import ConfidenceVote
@@ -63,7 +63,7 @@ def test_a_confidence_that_is_lower_where_right_says_so(swept: Any) -> None:
 
 def test_a_confidence_that_ranks_is_left_alone(swept: Any) -> None:
     noise = np.random.default_rng(0).normal(size=HALF.shape)
-    assert FINDING.check(swept(HALF, confidences=noise + 1.0 * (HALF == 0), policy=TRUSTING)) is None
+    assert isinstance(FINDING.check(swept(HALF, confidences=noise + 1.0 * (HALF == 0), policy=TRUSTING)), Excluded)
 
 
 def test_no_confidences_matter_only_to_who_weighs_by_them(swept: Any) -> None:

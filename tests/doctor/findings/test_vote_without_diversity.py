@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from breadth.doctor.finding import CannotTell, Change, Finding
+from breadth.doctor.finding import CannotTell, Change, Excluded, Finding
 from breadth.doctor.findings.vote_without_diversity import FINDING
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
@@ -54,20 +54,22 @@ def test_right_answers_that_are_outvoted_want_a_selector(swept: Any) -> None:
 
 
 def test_a_model_that_is_right_everywhere_is_left_alone(swept: Any) -> None:
-    assert FINDING.check(swept(np.zeros((120, 8), dtype=np.int64))) is None
+    assert isinstance(FINDING.check(swept(np.zeros((120, 8), dtype=np.int64))), Excluded)
     nearly = np.zeros((120, 8), dtype=np.int64)
     nearly[:3] = 1  # 2.5 % wrong in every sample
-    assert FINDING.check(swept(nearly)) is None
+    assert isinstance(FINDING.check(swept(nearly)), Excluded)
 
 
 def test_a_vote_that_changes_the_score_is_no_failure(swept: Any, chance: Any) -> None:
-    assert FINDING.check(swept(np.tile([0, 0, 0, 0, 0, 1, 2, 3], (60, 1)))) is None
-    assert FINDING.check(swept(chance(np.full(60, 0.5), 8))) is None
+    assert isinstance(FINDING.check(swept(np.tile([0, 0, 0, 0, 0, 1, 2, 3], (60, 1)))), Excluded)
+    assert isinstance(FINDING.check(swept(chance(np.full(60, 0.5), 8))), Excluded)
 
 
 def test_few_questions_prove_no_agreement(swept: Any) -> None:
     # 40 questions without a difference leave 1 - 0.0125^(1/40) = 10 % of all questions open.
-    assert FINDING.check(swept(SAME[:40])) is None
+    found = FINDING.check(swept(SAME[:40]))
+    assert isinstance(found, CannotTell)
+    assert found.undecided
 
 
 def test_a_recorded_vote_is_enough(recorded: Any) -> None:

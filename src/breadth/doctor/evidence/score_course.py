@@ -66,7 +66,7 @@ def score_fall(evidence: Evidence) -> ScoreFall | None:
     return next((fall for fall in falls if fall.is_sure and fall.share >= LOST), falls[0] if falls else None)
 
 
-def held_out_fall(evidence: Evidence) -> ScoreFall | None:
+def measure_held_out_fall(evidence: Evidence) -> ScoreFall | None:
     """Measure how far the logged held-out score lies below its best; None with fewer than eight evaluations."""
     held_out = logged_eval_score(evidence)
     course = None if held_out is None else describe_course(held_out.steps, held_out.values, shares=LEVEL_SHARES)

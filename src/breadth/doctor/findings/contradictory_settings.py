@@ -8,6 +8,7 @@ from typing import ClassVar
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CheckResult, Finding, Loop
 from breadth.doctor.lint import (
+    exclude_issues,
     find_contradictions,
     issue_facts,
     issue_headline,
@@ -44,7 +45,8 @@ class ContradictorySettings:
         """Apply the rules; a configuration that is not known contradicts nothing."""
         points = tuple(find_contradictions(evidence))
         if not points:
-            return cannot_read("contradictory-settings", evidence, find_contradictions)
+            unread = cannot_read("contradictory-settings", evidence, find_contradictions)
+            return unread or exclude_issues("contradictory-settings", evidence)
         return Finding(
             "contradictory-settings",
             issue_severity(points),

@@ -22,7 +22,7 @@ from breadth.doctor.evidence.rollouts import (
     missing_rollouts,
     training_ends,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
 
@@ -82,7 +82,10 @@ class DegenerateRollouts:
                 _NAME, f"only {found.problems} problems have texts at one end of the run; {MIN_CLUSTERS} are needed"
             )
         if found.change.low <= self.few:
-            return None
+            shown = f"{found.now.value:.0%} of the completions are degenerate, {found.start.value:.0%} at the start"
+            if found.change.value <= self.few:
+                return Excluded(_NAME, shown)
+            return CannotTell(_NAME, f"{shown}; its noise hides whether it rises", "more rollouts", undecided=True)
         return Finding(
             _NAME,
             self.severity(found),

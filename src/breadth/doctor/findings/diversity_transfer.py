@@ -18,7 +18,7 @@ from breadth.doctor.evidence.rollouts import (
     missing_answers,
     missing_rollouts,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
 
@@ -72,8 +72,15 @@ class DiversityTransfer:
 
         found = transfer_gap(_arm(ends.now), _arm(ends.start))
         lost = share_lost(found)
-        if lost is None or lost.low <= self.relevant or found.every.shared_parsed.low <= 0:
-            return None
+        if lost is None:
+            return Excluded(_NAME, "problems that stay unsolved had one answer each at the start")
+        if lost.low <= self.relevant or found.every.shared_parsed.low <= 0:
+            shown = f"{lost.value:.0%} of the further answers are lost ({lost.low:.0%} to {lost.high:.0%})"
+            parsed = found.every.shared_parsed.value
+            shown += f", {max(parsed, 0.0):.2g} of them where as many can be read"
+            if lost.value <= self.relevant or parsed <= 0:
+                return Excluded(_NAME, shown)
+            return CannotTell(_NAME, shown, "evaluate on more problems", undecided=True)
         return self.report(evidence, ends, found, lost)
 
     def report(self, evidence: Evidence, ends: Ends, found: Transfer, lost: Interval) -> Finding:

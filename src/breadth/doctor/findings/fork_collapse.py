@@ -24,7 +24,7 @@ from breadth.doctor.evidence.rollouts import (
     token_sums,
     training_ends,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.measure.intervals import Columns, Interval, Resamples, resample
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
@@ -84,8 +84,16 @@ class ForkCollapse:
         for ends in windows:
             found = compare_forks(evidence.run, ends, self.forks)
             if isinstance(found, ForkEntropy):
-                return self.report(evidence, ends, found) if found.left.high < self.floor else None
+                return self.report(evidence, ends, found) if found.left.high < self.floor else self.exclude(found)
         return CannotTell(_NAME, str(found), token_logging_hint(evidence))
+
+    def exclude(self, found: ForkEntropy) -> Excluded | CannotTell:
+        """Return that forks kept enough of their entropy, or that the interval leaves it open."""
+        left = found.left
+        shown = f"forks have {left.value:.0%} of their entropy left ({left.low:.0%} to {left.high:.0%})"
+        if left.value >= self.floor:
+            return Excluded(_NAME, shown)
+        return CannotTell(_NAME, shown, "record rollouts of more problems", undecided=True)
 
     def report(self, evidence: Evidence, ends: Ends, found: ForkEntropy) -> Finding:
         """Build the finding."""

@@ -25,7 +25,7 @@ from breadth.doctor.evidence.rollouts import (
     missing_rollouts,
     training_ends,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.measure.intervals import Columns, Interval, resample
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
@@ -116,7 +116,7 @@ class FormatCollapse:
                 f"only {found.share.problems} problems have texts at one end of the run; {MIN_CLUSTERS} are needed",
             )
         if not self.has_collapsed(found):
-            return None
+            return self.exclude(found)
         fell = describe_fall(evidence)
         return Finding(
             _NAME,
@@ -134,6 +134,17 @@ class FormatCollapse:
                 if remedy is not None
             ),
         )
+
+    def exclude(self, found: FormatShift) -> Excluded | CannotTell:
+        """Return which number keeps it from being a collapse, or that noise leaves all three open."""
+        shown = (
+            f"{found.share.now.value:.0%} of the completions are written as {found.leading},"
+            f" {found.share.start.value:.0%} at the start, out of {found.effective.value:.1f} formats"
+        )
+        few = found.effective.value <= self.several or found.share.now.value <= self.one
+        if few or found.share.change.value <= 0:
+            return Excluded(_NAME, shown)
+        return CannotTell(_NAME, f"{shown}; its noise leaves a collapse open", "more rollouts", undecided=True)
 
     def has_collapsed(self, found: FormatShift) -> bool:
         """Say whether one format has certainly taken over from several."""

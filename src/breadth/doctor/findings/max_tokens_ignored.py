@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from breadth.doctor.evidence.record import Evidence, is_inference_run
-from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 _NAME = "max-tokens-ignored"
@@ -40,10 +40,10 @@ class MaxTokensIgnored:
     def check(self, evidence: Evidence) -> CheckResult:
         """Count samples that are too long; else use the probe."""
         counted = self.count_long_samples(evidence) if is_inference_run(evidence) else None
-        return counted or check_probe(evidence)
+        return counted if isinstance(counted, Finding) else check_probe(evidence) or counted
 
-    def count_long_samples(self, evidence: Evidence) -> Finding | None:
-        """Return the finding that the samples give; None where all keep to their caps."""
+    def count_long_samples(self, evidence: Evidence) -> Finding | Excluded | None:
+        """Return what the samples give: too long, or all within their caps; None where no cap was asked for."""
         from breadth.doctor.evidence.sweeps import parse_extra
 
         caps, run = caps_by_step(evidence), evidence.run
@@ -65,7 +65,10 @@ class MaxTokensIgnored:
                 if cap is not None and isinstance(wrote, int | float) and wrote > cap + self.slack:
                     over.append((row["problem"], what, cap, int(wrote)))
                     break
-        return self.report(evidence, over, table.num_rows) if over else None
+        if over:
+            return self.report(evidence, over, table.num_rows)
+        capped = any(cap is not None for allowed in caps.values() for cap in allowed)
+        return Excluded(_NAME, f"none of {table.num_rows:,} samples is over its cap") if capped and len(table) else None
 
     def report(self, evidence: Evidence, over: list[tuple[str, str, int, int]], samples: int) -> Finding:
         """Build the finding."""
@@ -115,10 +118,12 @@ def caps_by_step(evidence: Evidence) -> dict[int, tuple[int | None, int | None]]
     return {} if policy is None else {0: (policy.sampling.max_tokens, policy.sampling.thinking_tokens)}
 
 
-def check_probe(evidence: Evidence) -> Finding | None:
-    """Return the finding that the probe of the server gives; None where it gives none."""
+def check_probe(evidence: Evidence) -> Finding | Excluded | None:
+    """Return what the probe of the server gives; None where it did not measure it."""
     server = evidence.server or {}
     refused = any(str(remark).startswith("a cap on thinking:") for remark in server.get("remarks", ()))
+    if server.get("thinking_cap") == "yes":
+        return Excluded(_NAME, "the server kept to a cap on thinking, in 1 of 1 trials")
     if server.get("thinking_cap") != "no" or refused:
         return None
     from breadth.doctor.evidence.sweeps import policy_in_use

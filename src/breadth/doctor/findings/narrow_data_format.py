@@ -12,7 +12,7 @@ from typing import ClassVar
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.rollouts import covers_training
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.doctor.findings.format_collapse import FINDING as FORMAT_COLLAPSE
 from breadth.doctor.findings.format_collapse import FormatShift, format_shift
 from breadth.measure.intervals import Interval, wilson
@@ -59,7 +59,10 @@ class NarrowDataFormat:
         worked = 2 * len(solved) > count
         kind, share = commonest_format(solved) if worked else share_of_multiple_choice(evidence.data)
         if share.low <= self.nearly:
-            return None
+            shown = f"{share.value:.0%} of {len(solved) if worked else count:,} texts are {kind}"
+            if share.value <= self.nearly:
+                return Excluded(_NAME, shown)
+            return CannotTell(_NAME, shown, "give a larger sample of the data", undecided=True)
         rollouts = format_shift(evidence) if worked else None
         same = rollouts is not None and rollouts.leading == kind and FORMAT_COLLAPSE.has_collapsed(rollouts)
         what = (

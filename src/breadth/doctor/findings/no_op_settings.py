@@ -9,6 +9,7 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Finding, Loop, Prescription
 from breadth.doctor.lint import (
     Issue,
+    exclude_issues,
     find_no_op_settings,
     issue_facts,
     issue_headline,
@@ -48,7 +49,8 @@ class NoOpSettings:
         points = tuple(find_no_op_settings(evidence))
         if points:
             return describe_points(evidence, points)
-        return missing_settings(evidence) or cannot_read(_NAME, evidence, find_no_op_settings)
+        unread = missing_settings(evidence) or cannot_read(_NAME, evidence, find_no_op_settings)
+        return unread or exclude_issues(_NAME, evidence)
 
 
 def describe_points(evidence: Evidence, points: tuple[Issue, ...]) -> Finding:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from breadth.base.errors import MeasureError
-from breadth.doctor.evidence.record import FALSE_ALARM_RATE, Evidence, is_inference_run
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.evidence.record import FALSE_ALARM_RATE, SCORE_MARGIN, TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
@@ -60,7 +60,9 @@ class Oscillation:
             )
         losing = [arm for arm in arms if samples.labelled and arm.p_value * len(arms) <= self.false_alarm_rate]
         worst = max(losing, key=lambda arm: (arm.used, arm.given_up.value), default=None)
-        return self.check_growth(arms) if worst is None else report_losses(worst, arms)
+        if worst is not None:
+            return report_losses(worst, arms)
+        return self.check_growth(arms) or exclude_losses(arms, labelled=samples.labelled)
 
     def check_growth(self, arms: Sequence[ArmRevisions]) -> Finding | None:
         """Return the finding that traces change their answer more often as the budget grows; None where not."""
@@ -86,6 +88,20 @@ class Oscillation:
             "",
             _prescriptions(last, arms),
         )
+
+
+def exclude_losses(arms: Sequence[ArmRevisions], *, labelled: bool) -> CheckResult:
+    """Return that traces give up hardly more correct answers than they gain, or that too few show it."""
+    if not labelled:
+        return CannotTell(_NAME, "correct answers are not known", f"{TUNE_COMMAND}, with correct answers in FILE")
+    worst = max(arms, key=lambda arm: arm.given_up.value)
+    shown = (
+        f"correct answers are given up {worst.lost} times and gained {worst.gained} times in {worst.traces} traces"
+        f" ({worst.name})"
+    )
+    if worst.given_up.value < SCORE_MARGIN:
+        return Excluded(_NAME, shown)
+    return CannotTell(_NAME, shown, "more questions", undecided=True)
 
 
 def report_losses(worst: ArmRevisions, arms: Sequence[ArmRevisions]) -> Finding:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from breadth.doctor.evidence.record import SCORE_MARGIN, TIED_WIDTH, TUNE_COMMAND, Evidence, is_inference_run
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class OverSampling:
         affordable = min(wide.tokens / max(float(samples.tokens.mean()), 1e-9), wide.spending.width)
         narrower = [width for width in samples.widths if width < affordable and width != TIED_WIDTH]
         if not narrower:
-            return None
+            return Excluded(_NAME, f"no measured vote is narrower than {wide.spending.name}")
         return self.compare_votes(samples, wide, narrower, known=known)
 
     def compare_votes(
@@ -67,13 +67,13 @@ class OverSampling:
         for width, bound, chance in zip(narrower, bounds, gains.tolist(), strict=True):
             if bound.low > -self.margin and chance > RISK:
                 return self.report(samples, wide, (width, bound), known=known)
-        if not known or gains.min() <= RISK:
-            return None
+        if gains.min() <= RISK:
+            return Excluded(_NAME, f"{wide.spending.name} scores more than every narrower vote (p = {gains.min():.2g})")
         missing = (
             f"{samples.num_questions} questions leave open whether {narrower[-1]} samples would lose {self.margin:.0%}"
             " or more"
         )
-        return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions")
+        return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions", undecided=True)
 
     def report(
         self, samples: PlainSamples, wide: MeasuredPolicy, enough: tuple[int, Interval], *, known: bool

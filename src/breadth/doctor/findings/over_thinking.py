@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from breadth.doctor.evidence.record import FALSE_ALARM_RATE, TUNE_COMMAND, Evidence, is_inference_run
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.evidence.record import FALSE_ALARM_RATE, SCORE_MARGIN, TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -54,19 +54,20 @@ class OverThinking:
         spent = comparable_spending(evidence, result)
         arms = arms_up_to_use(result, spent)
         if len(arms) < 2:
-            return (
-                CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE_COMMAND} --budgets")
-                if spent is None
-                else None
-            )
+            if spent is None:
+                return CannotTell(_NAME, "fewer than two thinking budgets were measured", f"{TUNE_COMMAND} --budgets")
+            votes = spent.budget is None and spent.width > 1
+            return None if votes else Excluded(_NAME, "no measured budget is smaller than the one in use")
         test = test_for_fall(arms, result)
         if test.is_positive:
             return self.report(evidence, result, arms, test, spent)
-        return (
-            None
-            if test.can_tell
-            else CannotTell(_NAME, "too few questions differ between the budgets to show a fall", "more questions")
-        )
+        if not test.can_tell:
+            return CannotTell(_NAME, "too few questions differ between the budgets to show a fall", "more questions")
+        gain = f"{0.0 - 100 * test.fall.value:+.1f} points against the best smaller one"
+        shown = f"the last budget scores {gain} (p = {test.p_value:.2g})"
+        if test.fall.value < SCORE_MARGIN:
+            return Excluded(_NAME, shown)
+        return CannotTell(_NAME, shown, "more questions", undecided=True)
 
     def report(
         self,

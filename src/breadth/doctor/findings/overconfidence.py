@@ -21,7 +21,7 @@ from breadth.doctor.evidence.rollouts import (
     missing_answers,
     missing_rollouts,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
@@ -71,7 +71,13 @@ class Overconfidence:
                 " needed",
             )
         if wrong.change.low <= 0 or wrong.now.low <= self.admitted:
-            return None
+            shown = (
+                f"{self.agree} rollouts agree on one wrong answer on {wrong.now.value:.0%} of the problems,"
+                f" {wrong.start.value:.0%} at the start"
+            )
+            if wrong.change.value <= 0 or wrong.now.value <= self.admitted:
+                return Excluded(_NAME, shown)
+            return CannotTell(_NAME, f"{shown}; its noise hides whether it rises", "more problems", undecided=True)
         return self.report(evidence, ends, wrong)
 
     def report(self, evidence: Evidence, ends: Ends, wrong: Shift) -> Finding:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.score_course import ScoreFall, held_out_fall, score_fall
+from breadth.doctor.evidence.score_course import ScoreFall, measure_held_out_fall, score_fall
 from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.report.sections import Fact, Severity
@@ -36,7 +36,7 @@ class Overfitting:
         """Compare the held-out score with its best, and the training score with its own."""
         if not is_training_run(evidence):
             return None
-        trained, held_out = score_fall(evidence), held_out_fall(evidence)
+        trained, held_out = score_fall(evidence), measure_held_out_fall(evidence)
         if trained is not None and trained.is_sure and trained.share >= self.far:
             return Excluded("overfitting", "the training score fell too")
         if held_out is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from breadth.doctor.evidence.record import Evidence, is_inference_run
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -38,8 +38,10 @@ class ProcessedLogprobs:
             return None
         kind = (evidence.server or {}).get("logprobs", "unknown")
         sampling, looks = sampling_in_use(evidence)
-        if kind == "raw" or (sampling is not None and is_neutral(sampling)):
-            return None
+        if kind == "raw":
+            return Excluded(_NAME, "the server sends raw log-probs")
+        if sampling is not None and is_neutral(sampling):
+            return Excluded(_NAME, "at temperature 1 and top-p 1 processed and raw are the same")
         if kind != "processed":
             asked = looks or (sampling is not None and sampling.top_logprobs > 0)
             missing = "whether the server's log-probs are raw is not known"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from breadth.doctor.evidence.record import FALSE_ALARM_RATE, SCORE_MARGIN, Evidence, is_inference_run
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class RepetitionLoops:
 
     def compare_arms(
         self, used: ArmTexts, arms: Sequence[ArmTexts], policy: Policy | None, temperature: float
-    ) -> Finding | None:
+    ) -> CheckResult:
         """Return the finding for the arm in use, else for another that loops more."""
         counted = {arm.name: count_loops(arm) for arm in arms}
         share = self.loop_share(counted[used.name])
@@ -80,7 +80,11 @@ class RepetitionLoops:
             share = self.loop_share(counted[arm.name])
             if share.low > self.few and self.loops_more(counted[arm.name], counted[used.name], len(arms) - 1):
                 return self.report(arm, share, counted, Severity.NOTE, self._prescriptions(policy, temperature))
-        return None
+        share = self.loop_share(counted[used.name])
+        shown = f"{share.value:.1%} of the completions end in a loop ({share.low:.1%} to {share.high:.1%})"
+        if share.value <= self.few:
+            return Excluded(_NAME, shown)
+        return CannotTell(_NAME, shown, "more questions", undecided=True)
 
     def loop_share(self, found: _Counted) -> Interval:
         """Return the share of looping texts, averaged over questions."""

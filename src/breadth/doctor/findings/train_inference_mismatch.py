@@ -9,6 +9,8 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.mismatch import (
     Proof,
     ProofAttempt,
+    divergence_over_entropy,
+    growth,
     prove_by_entropy,
     prove_by_logprobs,
     prove_by_metric,
@@ -16,7 +18,7 @@ from breadth.doctor.evidence.mismatch import (
 )
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.rollouts import covers_training, token_logging_hint, training_ends
-from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.runs.reader import Run
 
 _NAME = "train-inference-mismatch"
@@ -66,10 +68,25 @@ class TrainInferenceMismatch:
         )
         if proofs:
             return describe_proofs(evidence, proofs)
-        if None in attempts or evidence.config.engine == "hf":
-            return None
+        if None in attempts:
+            return self.exclude(evidence, attempts)
+        if evidence.config.engine == "hf":
+            return Excluded(_NAME, "the trainer samples with its own weights, in one engine")
         reasons = dict.fromkeys(attempt for attempt in attempts if isinstance(attempt, str))
         return CannotTell(_NAME, "; ".join(reasons), evidence.how_to_log("mismatch") or token_logging_hint(evidence))
+
+    def exclude(self, evidence: Evidence, attempts: list[ProofAttempt]) -> Excluded | CannotTell:
+        """Return the number that shows no difference, by the logged metric first."""
+        found, series = evidence.trend("mismatch"), evidence.series("mismatch")
+        if attempts[0] is not None or found is None or series is None:
+            allowed = self.share * max(1.0, evidence.config.updates or 1.0)
+            return Excluded(_NAME, f"the tokens show no divergence above {allowed:.0%} of the entropy")
+        shown = f"{evidence.logged_name('mismatch')} is {found.end.value:.2g}, {found.start.value:.2g} at the start"
+        proven, grown = divergence_over_entropy(evidence, found), growth(series)
+        is_far = proven is not None and proven.value > self.share
+        if is_far or (grown is not None and grown.times.value > self.grown and grown.continues):
+            return CannotTell(_NAME, f"{shown}; its noise leaves a mismatch open", "train longer", undecided=True)
+        return Excluded(_NAME, shown)
 
     def prove_by_tokens(self, evidence: Evidence, run: Run) -> tuple[ProofAttempt, ...]:
         """Try the two proofs that need numbers of every token."""

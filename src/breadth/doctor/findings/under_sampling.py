@@ -13,7 +13,7 @@ from breadth.doctor.evidence.record import (
     Evidence,
     is_inference_run,
 )
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class UnderSampling:
         wider = [width for width in samples.widths if width > max(used.spending.width, TIED_WIDTH)]
         return self.check_widest(samples, used) if not wider else self.compare_wider_votes(samples, used, wider)
 
-    def check_widest(self, samples: PlainSamples, used: MeasuredPolicy) -> CannotTell | None:
+    def check_widest(self, samples: PlainSamples, used: MeasuredPolicy) -> CannotTell | Excluded:
         """Decide by the last increase in width: where it gained nothing, the next would not either."""
         from breadth.tuning.choice import bonferroni_intervals
 
@@ -67,7 +67,7 @@ class UnderSampling:
             before
             and bonferroni_intervals(used.scores[:, None] - samples.vote_scores(before), seed=0)[0].high < self.margin
         ):
-            return None
+            return Excluded(_NAME, f"the last doubling gained less than {100 * self.margin:.0f} points")
         wanted = 2 * max(used.spending.width, TIED_WIDTH)
         return CannotTell(
             _NAME,
@@ -89,13 +89,13 @@ class UnderSampling:
             return self.report(samples, used, cheapest_gain(samples, gains), float(improvement_p_values(gaps).min()))
         open_ = max(bound.high for bound in bonferroni_intervals(gaps, seed=0))
         if open_ < self.margin:
-            return None
+            return Excluded(_NAME, f"wider votes gain at most {100 * open_:.1f} points")
         missing = (
             f"{samples.num_questions} questions leave a gain of up to {100 * open_:.0f} points by more samples open,"
             " and show"
             " none"
         )
-        return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions")
+        return CannotTell(_NAME, missing, f"{TUNE_COMMAND}, with more questions", undecided=True)
 
     def report(self, samples: PlainSamples, used: MeasuredPolicy, width: int, chance: float) -> Finding:
         """Build the finding."""

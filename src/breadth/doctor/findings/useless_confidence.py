@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from breadth.doctor.evidence.record import TUNE_COMMAND, Evidence, is_inference_run
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class UselessConfidence:
         from breadth.inference.confidence import MIN_GATE_QUESTIONS
 
         if gate is not None and gate.open:
-            return None
+            return Excluded(_NAME, f"AUROC within questions is {gate.within.value:.2f}")
         if gate is None or gate.questions < MIN_GATE_QUESTIONS:
             number = 0 if gate is None else gate.questions
             missing = (
@@ -70,7 +70,7 @@ class UselessConfidence:
                 f"AUROC within questions is {gate.within.value:.2f} ({gate.within.low:.2f} to {gate.within.high:.2f}):"
                 " useful or not"
             )
-            return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs, with more questions")
+            return CannotTell(_NAME, missing, f"{TUNE_COMMAND} --logprobs, with more questions", undecided=True)
         return self.report(gate, samples, weighs=weighs)
 
     def report(self, gate: ConfidenceGate, samples: PlainSamples, *, weighs: bool) -> Finding:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from breadth.doctor.evidence.record import SCORE_MARGIN, TIED_WIDTH, TUNE_COMMAND, Evidence, is_inference_run
-from breadth.doctor.finding import CannotTell, Change, CheckResult, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, Change, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.sections import Fact, Severity
 
 if TYPE_CHECKING:
@@ -76,9 +76,16 @@ class VoteWithoutDiversity:
             )
         gaps = bonferroni_intervals(samples.vote_scores(widths) - samples.vote_scores([1]), seed=0)
         same = all(-self.margin < gap.low and gap.high < self.margin for gap in gaps)
-        return self.compare_with_selector(samples, gaps[-1]) if same else None
+        if same:
+            return self.compare_with_selector(samples, gaps[-1])
+        gap = max(gaps, key=lambda gap: abs(gap.value))
+        shown = f"a vote scores {100 * gap.value:+.1f} points against one sample"
+        shown = f"{shown} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+        if gap.low > 0 or gap.high < 0 or abs(gap.value) >= self.margin:
+            return Excluded(_NAME, shown)
+        return CannotTell(_NAME, shown, f"{TUNE_COMMAND}, with more questions", undecided=True)
 
-    def compare_with_selector(self, samples: PlainSamples, vote: Interval) -> Finding | None:
+    def compare_with_selector(self, samples: PlainSamples, vote: Interval) -> CheckResult:
         """Separate a narrow model from correct answers that are outvoted."""
         from breadth.measure.intervals import mean_interval
 
@@ -86,7 +93,12 @@ class VoteWithoutDiversity:
         beyond, out = (mean_interval(values, bounds=(-1.0, 1.0)) for values in (reached - single, 1 - reached))
         if beyond.high < self.margin and out.low > self.margin:
             return self.report_narrow(samples, vote, beyond, out)
-        return self.report_outvoted(samples, vote, beyond) if beyond.low > self.margin else None
+        if beyond.low > self.margin:
+            return self.report_outvoted(samples, vote, beyond)
+        shown = f"one of {samples.num_samples} samples is correct {100 * beyond.value:.1f} points more often than one"
+        if beyond.value <= self.margin and out.value <= self.margin:
+            return Excluded(_NAME, f"{shown}, and {out.value:.0%} of the questions are wrong in all")
+        return CannotTell(_NAME, shown, f"{TUNE_COMMAND}, with more questions", undecided=True)
 
     def report_narrow(self, samples: PlainSamples, vote: Interval, beyond: Interval, out: Interval) -> Finding:
         """Build the finding for a model with one answer per question."""

@@ -8,13 +8,7 @@ from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
-from breadth.doctor.lint import (
-    Issue,
-    issue_facts,
-    issue_headline,
-    issue_prescriptions,
-    issue_severity,
-)
+from breadth.doctor.lint import Issue, exclude_issues, issue_facts, issue_headline, issue_prescriptions, issue_severity
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.doctor.unread import cannot_read, describe_unread
 
@@ -56,7 +50,8 @@ class WrongUnits:
         """Compare every number with its possible range."""
         points = self.find_issues(evidence)
         if not points:
-            return cannot_read("wrong-units", evidence, self.find_issues)
+            unread = cannot_read("wrong-units", evidence, self.find_issues)
+            return unread or exclude_issues("wrong-units", evidence)
         return Finding(
             "wrong-units",
             issue_severity(points),
