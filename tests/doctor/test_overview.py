@@ -66,7 +66,7 @@ def test_what_is_missing_comes_with_its_switch(run: Run) -> None:
     assert "entropy" not in missing
     assert "rollouts" not in missing
     assert missing["truncated"] == (f"would show {INSTRUMENT_INPUTS['truncated']}", missing["truncated"][1])
-    assert "GRPOConfig" in missing["kl reference"][1]
+    assert "beta above 0" in missing["kl reference"][1]
 
 
 def test_an_unknown_trainer_has_no_switches(tmp_path: Path) -> None:

@@ -105,7 +105,11 @@ def collect_runs(
         return run
 
     opened = [Run.open(folder) for folder in sources.folders]
-    runs = [(display_name(run.folder, run.header.name), run) for run in opened]
+    called = [display_name(run.folder, run.header.name) for run in opened]
+    names = [
+        name if called.count(name) == 1 else display_name(run.folder) for name, run in zip(called, opened, strict=True)
+    ]
+    runs = list(zip(names, opened, strict=True))
     runs += list(import_runs(sources, read_group))
     parts = [part for name, run in runs for part in split_log_runs(name, run, sources)]
     names = make_unique([name for name, _ in parts])

@@ -52,11 +52,10 @@ class EntropyCollapse:
     entropy is gone, and nothing more is gained for it. A score that was not logged, or at too few steps, counts against
     nobody."""
     low: float = 0.25
-    """Share below which it is a warning unless the score surely rises, whether or not the half is surely gone: with
-    73 % of the entropy used, the runs of arXiv 2505.22617 had reached 76 % of their total gain."""
+    """Share below which it is a warning even while the score rises: with 73 % of the entropy used, the runs of arXiv
+    2505.22617 had reached 76 % of their total gain."""
     spent: float = 0.1
-    """Share below which it is critical, and a warning even while the score rises: with 93 % used they had reached
-    94 %."""
+    """Share below which it is critical: with 93 % used they had reached 94 %."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare entropy with its start."""
@@ -104,8 +103,8 @@ class EntropyCollapse:
     def severity(self, left: Interval, score: Trend | None, *, pays: bool) -> Severity:
         """Return how bad it is: by the best estimate, but for the half, which must be gone for sure."""
         if left.value < self.spent:
-            return Severity.WARNING if pays else Severity.CRITICAL
-        if (left.value < self.low and not pays) or (left.high < self.half and score is not None and not pays):
+            return Severity.CRITICAL
+        if left.value < self.low or (left.high < self.half and score is not None and not pays):
             return Severity.WARNING
         return Severity.NOTE
 
