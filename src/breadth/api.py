@@ -187,7 +187,7 @@ def read_policies(
     from breadth.comparison.policies import checkpoints, choose_split, parse_address, read_run_policies
     from breadth.doctor.collect import collect_runs, no_runs_error
     from breadth.runs.grouping import make_unique
-    from breadth.runs.paths import locate
+    from breadth.runs.paths import display_name, locate
 
     opened: list[tuple[Any, Sequence[int]]] = []
     for number, text in enumerate(runs):
@@ -203,7 +203,11 @@ def read_policies(
             raise no_runs_error([Path(place)], sources, "no run")
         opened += [(run, steps) for _, run in collected]
     split = choose_split([run for run, _ in opened])
-    names = make_unique([run.name for run, _ in opened])
+    called = [run.name for run, _ in opened]
+    if len(opened) == len(runs):  # runs of one name in several folders are called by the ends of their paths
+        ends = [display_name(locate(parse_address(text)[0])) for text in runs]
+        called = [name if called.count(name) == 1 else end for name, end in zip(called, ends, strict=True)]
+    names = make_unique(called)
     if len(opened) == 1 and not opened[0][1]:
         opened = [(run, checkpoints(run)) for run, _ in opened]
     policies = [
