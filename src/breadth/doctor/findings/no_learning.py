@@ -25,7 +25,8 @@ class NoLearning:
     Three proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
     within groups never differ, or the learning rate is zero. The fourth is measured: over the whole run, at least fifty
     points, a rise of the score that matters is excluded, and the score leaves room. A score that rose and stopped is
-    `saturation`, one that fell is `score-collapse`. It misleads where the learning signal does not come from this
+    `saturation`, one that fell is `score-collapse`. A signal that is logged as zero while the score surely rises is
+    rounded, as a learning rate of 1e-6 in three decimals. It misleads where the learning signal does not come from this
     score, and in the first steps of a long warm-up.
     """
 
@@ -58,7 +59,7 @@ class NoLearning:
             return None
         score = evidence.course("reward")
         dead = find_missing_signal(evidence, self.zero, self.dead)
-        if dead is not None and not is_solved(evidence, self.room):
+        if dead is not None and not has_moved(score, dead[2]) and not is_solved(evidence, self.room):
             return report_dead(evidence, *dead)
         trend = evidence.trend("reward")
         if score is None or trend is None:
@@ -93,6 +94,13 @@ class NoLearning:
 
 NO_RATE = 1e-10
 """Learning rate that moves no weight: a millionth of what full fine-tuning uses."""
+
+
+def has_moved(score: Course | None, since: float) -> bool:
+    """Say whether the score surely rose although a signal is logged as zero all along: the log rounds it then."""
+    if score is None or since > score.start.first:
+        return False
+    return score.change(score.start, score.end).low > 0 or score.change(score.start, score.highest).low > 0
 
 
 def find_missing_signal(evidence: Evidence, zero: float, dead: float) -> tuple[str, Fact, float] | None:

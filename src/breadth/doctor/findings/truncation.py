@@ -13,6 +13,9 @@ from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, L
 from breadth.measure.course import Course
 from breadth.report.sections import Fact, Severity
 
+MIN_CAP = 24
+"""Tokens from which on completions that are all of one length are cut: answers of a fixed form are shorter."""
+
 
 @dataclass(frozen=True)
 class Truncation:
@@ -103,7 +106,7 @@ def length_cap(evidence: Evidence) -> float | None:
         return None
     most = float(mean.values.max())
     at_most = mean.values[-max(3, len(mean) // 8) :] >= most * (1 - 1e-9)
-    return most if at_most.mean() > 0.5 and float(np.ptp(mean.values)) > 0 and most >= 16 else None
+    return most if at_most.mean() > 0.5 and most >= MIN_CAP else None
 
 
 def describe(evidence: Evidence, severity: Severity, headline: str, cut: Course | None) -> Finding:
