@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ def quiet_runs(folder: Path) -> Iterator[tuple[str, Evidence]]:
     yield NO_NUMBERS, write_run(folder / "none", {name: np.full(QUIET_STEPS, np.nan) for name in levels})
 
 
-def write_run(folder: Path, series: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> Evidence:
+def write_run(folder: Path, series: Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> Evidence:
     """Write metrics as a run; return the evidence of it."""
     kind = EntropyKind("exact", 1.0, "token-mean", "response")
     writer = RunWriter(folder, Header(name=folder.name, trainer="trl", entropies={"entropy": kind}), flush=False)
