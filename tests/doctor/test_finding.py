@@ -34,12 +34,9 @@ def test_the_worst_of_several_and_of_none() -> None:
 LOOPS = {"training", "inference", "both", "configuration"}
 
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="DEFECTS 1: excluded where no metric is a number")
-
-
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[NOT_YET] if name == "numerical-failure" else []) for name in FINDINGS.names()],
+    FINDINGS.names(),
 )
 def test_each_keeps_the_contract(name: str) -> None:
     check = FINDINGS.load(name)

@@ -133,12 +133,10 @@ def test_zeros_in_a_course_by_logarithms_are_small() -> None:
     assert found.frozen == 41
 
 
-@pytest.mark.xfail(strict=True, reason="DEFECTS 8: the level of zeros is one")
 def test_zeros_alone_are_not_large() -> None:
     assert course(np.zeros(80), by_log=True).end.level.value < 1e-3
 
 
-@pytest.mark.xfail(strict=True, reason="DEFECTS 9: one spike makes all that follows equal")
 def test_a_spike_freezes_nothing() -> None:
     values = 1 + ODD / 8
     values[3] = 1e12

@@ -2,12 +2,13 @@
 
 `doctor_page`: the verdict first, then the proof and the patch of every finding, then the inconclusive checks.
 
-`to_json`: one object whose keys keep their meaning while ``schema`` does:
-``{"schema": 1, "findings": [...], "cannot_tell": [...], "checked": [...], "used": [...], "unused": [...]}``. Every
-entry of the first three names its ``run``. A finding has name, severity (critical, warning, note), confidence (certain,
-strong, likely), loop (training, inference, both, configuration), headline, evidence (name, value, unit, note; a value
-with an interval is an object of value, low, high), cost, disproof, explained_by and prescriptions (action, why,
-side_effect, source, changes by our setting names, and patch: lines in the user's dialect).
+`to_json`: one object whose keys keep their meaning while ``schema`` does: ``{"schema": 1, "findings": [...],
+"cannot_tell": [...], "checked": [...], "excluded": [...], "used": [...], "unused": [...]}``. Every entry of the first
+four names its ``run``. What cannot be told has missing, switch_on and undecided (the numbers are there and do not
+decide); what is excluded has because, the number that excludes it. A finding has name, severity (critical, warning,
+note), confidence (certain, strong, likely), loop (training, inference, both, configuration), headline, evidence (name,
+value, unit, note; a value with an interval is an object of value, low, high), cost, disproof, explained_by and
+prescriptions (action, why, side_effect, source, changes by our setting names, and patch: lines in the user's dialect).
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ def run_sections(diagnosis: RunDiagnosis, *, several: bool, full: bool) -> Itera
 def describe_rest(diagnosis: RunDiagnosis, invited: int) -> str:
     """Say what a short page leaves out."""
     excluded = f"Excluded: {', '.join(diagnosis.clear)}. " if diagnosis.findings and diagnosis.clear else ""
-    needing = f"{pluralize(invited, 'check')} need other data than this. " if invited else ""
+    needing = (
+        f"{pluralize(invited, 'check')} {'needs' if invited == 1 else 'need'} other data than this. " if invited else ""
+    )
     return f"{excluded}{needing}Every number, patch and missing piece: --full."
 
 

@@ -30,6 +30,8 @@ _OPENING_SHARE = 1 / 32
 # The start is this share of the run where the series leaves its first level within the first eighth ...
 _LEAVES, _LEAVES_BY_LOG = 0.25, math.log(1.5)
 # ... by a quarter of the larger level, or by half as much again where levels are compared by logarithms.
+_ZERO = 1e-30
+# What a series of zeros counts as, by logarithms.
 _METHOD = "means; noise from differences of neighbours"
 
 
@@ -61,6 +63,8 @@ class Course:
     """The first eighth of the points; less where the series leaves its first level within that."""
     middle: Stretch
     """The eighth around the middle."""
+    early: Stretch
+    """The first half."""
     late: Stretch
     """The second half."""
     end: Stretch
@@ -102,7 +106,7 @@ class Course:
         return self._around(before, after, reach * self.noise.weighted_sd(weights), level)
 
     def _correct_level(self, before: Stretch, after: Stretch, level: float) -> float:
-        fixed = {before, after} <= {self.start, self.middle, self.end}
+        fixed = {before, after} <= {self.start, self.middle, self.early, self.late, self.end}
         return level if fixed else 1 - (1 - level) / self.looks
 
     def _around(self, before: Stretch, after: Stretch, reach: float, level: float) -> Interval:
@@ -160,6 +164,7 @@ def describe_course(
     return Course(
         measured.first_stretch(),
         measured.stretch((n - eighth) // 2, (n - eighth) // 2 + eighth),
+        measured.stretch(0, n // 2),
         measured.stretch(n // 2, n),
         measured.stretch(n - eighth, n),
         max(every, key=measured.lower_end),
@@ -176,7 +181,7 @@ def describe_course(
 def logarithms(values: FloatArray) -> FloatArray:
     """Return logarithms; of what is below a thousandth of the median of the positive values, that of the thousandth."""
     positive = values[values > 0]
-    least = 1e-3 * float(np.median(positive)) if len(positive) else 1.0
+    least = 1e-3 * float(np.median(positive)) if len(positive) else _ZERO
     return np.log(np.maximum(values, least))
 
 
@@ -194,8 +199,7 @@ def thin_to_means(series: CleanSeries, max_points: int) -> CleanSeries:
 def find_freeze(series: CleanSeries) -> float | None:
     """Return the step from which on all values are equal, if that is a sixteenth of the points and four at least."""
     values, n = series.values, len(series)
-    size = float(np.abs(values).max())
-    still = np.abs(values - values[-1]) <= 1e-9 * max(size, 1e-12)
+    still = np.abs(values - values[-1]) <= 1e-9 * max(abs(float(values[-1])), 1e-12)
     moving = np.flatnonzero(~still)
     place = 0 if not len(moving) else int(moving[-1]) + 1
     return float(series.steps[place]) if n - place >= max(4, n // 16) else None

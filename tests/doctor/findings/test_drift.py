@@ -82,7 +82,6 @@ def test_without_a_score_it_is_a_note(make: Any) -> None:
     assert found.severity is Severity.NOTE
 
 
-@pytest.mark.xfail(strict=True, reason="DEFECTS 6: the headline is about a score that is not logged")
 def test_far_from_the_reference_without_a_score_is_a_note_too(make: Any) -> None:
     found = FINDING.check(make(kl_reference=spread(JUMPS)))
     assert isinstance(found, Finding)

@@ -16,7 +16,6 @@ from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_outcome
 
 T = np.linspace(0, 1, 120)
-NOT_YET = pytest.mark.xfail(strict=True, reason="DEFECTS 13: a length that did not shrink is undecided")
 SCORES = {"rises": 0.3 + 0.4 * T, "stays": 0.5 + 0 * T, "falls": 0.6 - 0.3 * T}
 
 
@@ -35,8 +34,8 @@ def test_it_keeps_the_contract() -> None:
         (0.1, "falls", None, Severity.CRITICAL),
         (0.1, None, None, Severity.NOTE),
         (0.75, "falls", None, None),
-        pytest.param(1.0, "stays", None, None, marks=NOT_YET),
-        pytest.param(3.0, "stays", None, None, marks=NOT_YET),
+        (1.0, "stays", None, None),
+        (3.0, "stays", None, None),
     ],
 )
 def test_severity_follows_the_scores(
@@ -80,7 +79,6 @@ def test_a_dip_that_is_over_is_a_note_with_its_steps(make: Any, around: Callable
     assert found.headline.endswith(", and are longer again.")
 
 
-@pytest.mark.xfail(strict=True, reason="DEFECTS 7: warns where a rise is not shown, says where it is excluded")
 def test_a_score_hidden_by_noise_makes_no_alarm(make: Any, around: Callable[..., Any]) -> None:
     found = FINDING.check(make(length=around(500 * 0.1**T, 5), reward=around(0.1 + 0.05 * T, 0.3, 3)))
     assert isinstance(found, Finding)

@@ -53,7 +53,6 @@ def test_a_missing_signal_is_critical(
     assert has_past == ("since" in headline)
 
 
-@pytest.mark.xfail(strict=True, reason="DEFECTS 2: the headline has no number")
 def test_a_missing_signal_has_the_form_of_a_finding(make: Any, around: Callable[..., Any]) -> None:
     found = FINDING.check(make(reward=around(FLAT, 0.02), grad_norm=np.zeros(100)))
     assert isinstance(found, Finding)
@@ -163,7 +162,6 @@ def test_the_scale_of_the_score_does_not_matter(make: Any, around: Callable[...,
     assert isinstance(FINDING.check(make(reward=scale * around(0.2 + 0.5 * STEPS / 100, 0.02))), Excluded)
 
 
-@pytest.mark.xfail(strict=True, reason="DEFECTS 3: the robust slope of two values is zero without doubt")
 def test_a_reward_of_zero_or_one_at_each_step_leaves_a_rise_open(make: Any) -> None:
     coin = (np.random.default_rng(0).random(200) < 0.3).astype(np.float64)
     found = FINDING.check(make(reward=coin))
@@ -176,7 +174,6 @@ def test_a_reward_of_zero_or_one_at_each_step_may_rise(make: Any) -> None:
     assert isinstance(FINDING.check(make(reward=learned)), Excluded)
 
 
-@pytest.mark.xfail(strict=True, reason="DEFECTS 4: a sure move of less than a percent counts as learning")
 def test_a_move_too_small_to_matter_is_no_learning(make: Any) -> None:
     # 1 % of the level, where 10 % would matter; surely there, and surely no more.
     still = 0.3 + 0.003 * STEPS / 100 + 1e-4 * (-1.0) ** STEPS

@@ -27,7 +27,6 @@ def broken(values: Any, where: slice, value: float = np.nan) -> Any:
     return odd
 
 
-@pytest.mark.xfail(strict=True, reason="DEFECTS 1: excluded where no metric is a number")
 def test_it_keeps_the_contract() -> None:
     check_finding(FINDING, "numerical-failure")
 

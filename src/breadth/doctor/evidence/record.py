@@ -13,7 +13,7 @@ import numpy as np
 from breadth.base.errors import BreadthError, CatalogueError
 from breadth.doctor.finding import CannotTell
 from breadth.doctor.trainer_config import ConfigDialect, TrainerConfig
-from breadth.measure.course import LEVEL_SHARES, PEAK_SHARES, Course, describe_course
+from breadth.measure.course import LEVEL_SHARES, PEAK_SHARES, Course, Stretch, describe_course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
@@ -259,18 +259,20 @@ def clip_course(name: str, course: Course, found: MetricSeries) -> Course:
     """Cut the levels of a course to what the metric can be; a reward that stays between 0 and 1 is a share."""
     share = name == "reward" and found.values.min() >= 0 and found.values.max() <= 1
     bounded = "truncated" if share else name
-    clipped = {
-        part: replace(stretch, level=clip_to_range(bounded, stretch.level))
-        for part, stretch in (
-            ("start", course.start),
-            ("middle", course.middle),
-            ("late", course.late),
-            ("end", course.end),
-            ("highest", course.highest),
-            ("lowest", course.lowest),
-        )
-    }
-    return replace(course, **clipped)
+
+    def clip(stretch: Stretch) -> Stretch:
+        return replace(stretch, level=clip_to_range(bounded, stretch.level))
+
+    return replace(
+        course,
+        start=clip(course.start),
+        middle=clip(course.middle),
+        early=clip(course.early),
+        late=clip(course.late),
+        end=clip(course.end),
+        highest=clip(course.highest),
+        lowest=clip(course.lowest),
+    )
 
 
 def clip_to_range(name: str, interval: Interval) -> Interval:

@@ -89,15 +89,12 @@ class Drift:
         pays = score_pays(evidence)
         fallen = fall is not None and fall.is_sure and fall.share >= LOST
         over = place is not course.end
-        severity = Severity.NOTE if (pays or over) and not absurd else Severity.WARNING
+        unknown = evidence.trend("reward") is None
+        severity = Severity.NOTE if (pays or over or unknown) and not absurd else Severity.WARNING
         step = int(place.first)
-        meanwhile = (
-            " while the score fell"
-            if fallen
-            else "; the score rises with it"
-            if pays
-            else ", and the score shows no rise"
-        )
+        meanwhile = ", and the score shows no rise"
+        if fallen or pays or unknown:
+            meanwhile = " while the score fell" if fallen else "; the score rises with it" if pays else ""
         return Finding(
             "drift",
             Severity.CRITICAL if fallen else severity,

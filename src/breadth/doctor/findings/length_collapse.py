@@ -29,7 +29,7 @@ class LengthCollapse:
 
     By the logged mean length, else by the tokens of rollouts: last eighth over first, with its interval. Shorter is
     often better: while the reward rises, and the held-out score with it, it is a note about brevity. It is a warning
-    when a rise of one of them is excluded, because a policy that has found an answer without the work shows it in its
+    when no rise of either is shown, because a policy that has found an answer without the work shows it in its
     length before its score: in arXiv 2605.28388 one item with a lax check took the mean length from 511 to 46 tokens in
     58 steps, before accuracy moved. It misleads where the data, the prompt or the length cap changed during the run.
     """
@@ -57,10 +57,10 @@ class LengthCollapse:
         now, least = course.change(course.start, course.end), course.change(course.start, course.lowest)
         wanders = course.change_beyond_wander(course.start, course.end).high >= 1
         if now.high >= self.short or wanders:
-            if least.high < self.short:
+            if now.value > self.short and least.high < self.short:
                 return report_passing(evidence, course, least)
             shown = f"the mean length is at {now.value:.0%} of its start ({now.low:.0%} to {now.high:.0%})"
-            if now.value > self.short and not wanders:
+            if now.value > self.short:
                 return Excluded("length-collapse", shown)
             return CannotTell("length-collapse", shown, "log more often", undecided=True)
         length = replace(length, ratio=now, start=course.start.level, end=course.end.level)

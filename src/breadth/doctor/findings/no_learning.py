@@ -70,26 +70,25 @@ class NoLearning:
 
     def check_score(self, evidence: Evidence, score: Course, trend: Trend) -> CheckResult:
         """See whether the score moved at all."""
-        moved = score.change(score.start, score.end)
-        if trend.verdict in ("rising", "falling") or moved.low > 0 or moved.high < 0:
-            word = trend.verdict if trend.verdict in ("rising", "falling") else "moved"
-            return Excluded("no-learning", f"the score {'is ' if word != 'moved' else ''}{word}: {describe(moved)}")
-        best = score.change(score.start, score.highest)
-        if best.low > 0:
-            return Excluded("no-learning", f"the score rose by {best.value:.2g} on the way")
+        moved, best = score.change(score.start, score.end), score.change(score.start, score.highest)
         matters = self.rise * max(abs(score.start.level.value), abs(score.end.level.value), 1e-12)
-        span = float(score.steps[-1] - score.steps[0])
-        slope = Interval(span * trend.slope.value, span * trend.slope.low, span * trend.slope.high, 0.95, "")
+        is_sure = moved.low > 0 or moved.high < 0 or trend.verdict in ("rising", "falling")
+        if is_sure and abs(moved.value) >= matters:
+            return Excluded("no-learning", f"the score {describe(moved)}")
+        if best.low > 0 and best.value >= matters:
+            return Excluded("no-learning", f"the score rose by {best.value:.2g} on the way")
         held_out = eval_score_change(evidence)
-        flat = min(moved.high, max(slope.high, moved.value)) < matters
-        if not flat or len(score.values) < self.points or (held_out is not None and held_out.verdict == "rising"):
-            return CannotTell(
-                "no-learning",
-                f"over {len(score.values)} points the score {describe(moved)}; a rise of {matters:.2g} would matter",
-                "train longer",
-                undecided=True,
-            )
-        return report_flat(evidence, score, moved)
+        # A steady rise shows half of itself between the means of the two halves, which have less noise than the ends.
+        highest_rise = min(moved.high, 2 * score.change(score.early, score.late).high)
+        is_flat = highest_rise < matters and not (held_out is not None and held_out.verdict == "rising")
+        if is_flat and len(score.values) >= self.points:
+            return report_flat(evidence, score, moved)
+        return CannotTell(
+            "no-learning",
+            f"over {len(score.values)} points the score {describe(moved)}; a rise of {matters:.2g} would matter",
+            "train longer",
+            undecided=True,
+        )
 
 
 NO_RATE = 1e-10
@@ -148,7 +147,7 @@ def report_dead(evidence: Evidence, text: str, fact: Fact, since: float) -> Find
         Severity.CRITICAL,
         "certain",
         "training",
-        f"{text} {when}: the policy cannot change.",
+        f"{text} {when}, at {fact.value:.0%} of the steps: the policy cannot change.",
         tuple(facts),
         "The weights of two later checkpoints differ.",
         "Every step since then cost its rollouts and changed nothing.",
@@ -184,7 +183,7 @@ def describe(moved: Interval) -> str:
 
 def _dead_prescriptions(since: int | None) -> tuple[Prescription, ...]:
     wanted = [
-        None if since is None else prescriptions.go_back_to(since),
+        None if since is None else prescriptions.go_back_to(since - 1),
         prescriptions.inspect_signal(),
         prescriptions.filter_problems(easier=True) if since is None else None,
     ]

@@ -57,13 +57,14 @@ class NumericalFailure:
         if evidence.run is None or not is_training_run(evidence):
             return None
         logged = [name for name in WATCHED if name in evidence.run.metric_names()]
-        if not logged:
-            return evidence.missing_metric("numerical-failure", "grad_norm")
+        usable = [name for name in logged if evidence.series(name) is not None]
+        if not usable:
+            return evidence.missing_metric("numerical-failure", logged[0] if logged else "grad_norm")
         found = sorted(self.look_everywhere(evidence, logged), key=lambda item: FINDING_SEVERITIES.index(item.severity))
         if found:
             return found[0]
         return Excluded(
-            "numerical-failure", f"every value of {', '.join(map(evidence.logged_name, logged))} is a possible number"
+            "numerical-failure", f"every value of {', '.join(map(evidence.logged_name, usable))} is a possible number"
         )
 
     def look_everywhere(self, evidence: Evidence, logged: list[str]) -> Iterator[Finding]:
@@ -203,7 +204,7 @@ def _prescriptions(evidence: Evidence, severity: Severity, step: int | None) -> 
     if severity is Severity.NOTE:
         return (prescriptions.lower_learning_rate(evidence),)
     wanted = [
-        None if step is None else prescriptions.go_back_to(step),
+        None if step is None else prescriptions.go_back_to(step - 1),
         prescriptions.lower_learning_rate(evidence),
         prescriptions.correct_mismatch(evidence) if evidence.config.engine in ("vllm", "sglang") else None,
         prescriptions.match_precision() if evidence.config.engine in ("vllm", "sglang") else None,

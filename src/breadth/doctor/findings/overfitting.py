@@ -60,8 +60,12 @@ class Overfitting:
         if change is None:
             return CannotTell("overfitting", f"no held-out score at {MIN_POINTS} steps", evidence.how_to_log("eval"))
         share = -change.change.value / max(abs(change.start), 1e-12)
-        if change.verdict != "falling" or share < self.lost:
-            return Excluded("overfitting", f"the held-out score changed by {change.change.value:+.2g}, {change.where}")
+        shown = f"the held-out score changed by {change.change.value:+.2g} [{change.change.low:+.2g},"
+        shown += f" {change.change.high:+.2g}], {change.where}"
+        if share < self.lost:
+            return Excluded("overfitting", shown)
+        if change.verdict != "falling":
+            return CannotTell("overfitting", shown, "evaluate on more problems", undecided=True)
         return Finding(
             "overfitting",
             Severity.CRITICAL if share >= self.far else Severity.WARNING,

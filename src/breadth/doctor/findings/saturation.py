@@ -62,7 +62,7 @@ class Saturation:
         flat = find_plateau(series, self.stretches, clear=self.clear, still=self.still)
         if flat is None or has_flat_groups(evidence):
             return Excluded(
-                "saturation", "no flat stretch after a rise, up to the end" if flat is None else "groups are flat"
+                "saturation", "no flat stretch after a rise is shown" if flat is None else "groups are flat"
             )
         entropy = evidence.trend("entropy")
         if entropy is None or entropy.ratio is None:
