@@ -155,8 +155,8 @@ def test_frozen_since() -> None:
     assert freeze(np.where(steps < 61, steps, 100.0)) is None
     assert freeze(np.full(64, 3.0)) == 0
     assert freeze(np.zeros(64)) == 0
-    # Equal to nine digits of the largest value is equal.
-    assert freeze(np.where(steps < 32, 1e6, 1.0 + 1e-5 * steps)) == 32
+    # Equal to nine digits is equal.
+    assert freeze(np.where(steps < 32, 1e6, 1.0 + 1e-12 * steps)) == 32
     assert freeze(1.0 + 1e-6 * steps) is None
     few = CleanSeries(np.arange(10.0), np.array([0, 1, 2, 3, 4, 5, 6, 7.0, 7, 7]), 0)
     assert find_freeze(few) is None  # three equal points are luck in a log of ten

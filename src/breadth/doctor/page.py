@@ -4,7 +4,7 @@
 
 `to_json`: one object whose keys keep their meaning while ``schema`` does: ``{"schema": 1, "findings": [...],
 "cannot_tell": [...], "checked": [...], "excluded": [...], "used": [...], "unused": [...]}``. Every entry of the first
-four names its ``run``. What cannot be told has missing, switch_on and undecided (the numbers are there and do not
+four names its ``run``. An inconclusive check has missing, switch_on and undecided (the numbers are there and do not
 decide); what is excluded has because, the number that excludes it. A finding has name, severity (critical, warning,
 note), confidence (certain, strong, likely), loop (training, inference, both, configuration), headline, evidence (name,
 value, unit, note; a value with an interval is an object of value, low, high), cost, disproof, explained_by and

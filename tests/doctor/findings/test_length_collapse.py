@@ -79,10 +79,10 @@ def test_a_dip_that_is_over_is_a_note_with_its_steps(make: Any, around: Callable
     assert found.headline.endswith(", and are longer again.")
 
 
-def test_a_score_hidden_by_noise_makes_no_alarm(make: Any, around: Callable[..., Any]) -> None:
+def test_a_score_that_shows_no_rise_is_a_warning(make: Any, around: Callable[..., Any]) -> None:
     found = FINDING.check(make(length=around(500 * 0.1**T, 5), reward=around(0.1 + 0.05 * T, 0.3, 3)))
     assert isinstance(found, Finding)
-    assert found.severity is Severity.NOTE
+    assert found.severity is Severity.WARNING
 
 
 def test_tokens_of_rollouts_stand_in_for_a_length_that_is_not_logged(make: Any) -> None:

@@ -140,9 +140,9 @@ def test_a_constant_score_has_not_moved(make: Any) -> None:
 @pytest.mark.parametrize(
     ("score", "because"),
     [
-        (0.2 + 0.5 * STEPS / 100, "the score is rising: changed by +0.4"),
-        (0.7 - 0.5 * STEPS / 100, "the score is falling: changed by -0.4"),
-        (-3 + 2.0 * STEPS / 100, "the score is rising: changed by +1.8"),
+        (0.2 + 0.5 * STEPS / 100, "the score changed by +0.4"),
+        (0.7 - 0.5 * STEPS / 100, "the score changed by -0.4"),
+        (-3 + 2.0 * STEPS / 100, "the score changed by +1.8"),
         (np.where((STEPS > 30) & (STEPS <= 60), 0.7, 0.3), "the score rose by 0."),
     ],
     ids=["rises", "falls", "below zero", "rose and came back"],

@@ -71,9 +71,9 @@ class NoLearning:
     def check_score(self, evidence: Evidence, score: Course, trend: Trend) -> CheckResult:
         """See whether the score moved at all."""
         moved, best = score.change(score.start, score.end), score.change(score.start, score.highest)
-        matters = self.rise * max(abs(score.start.level.value), abs(score.end.level.value), 1e-12)
+        matters = self.rise * max(abs(score.start.level.value), 1e-12)
         is_sure = moved.low > 0 or moved.high < 0 or trend.verdict in ("rising", "falling")
-        if is_sure and abs(moved.value) >= matters:
+        if is_sure and abs(moved.value) >= matters / 2:
             return Excluded("no-learning", f"the score {describe(moved)}")
         if best.low > 0 and best.value >= matters:
             return Excluded("no-learning", f"the score rose by {best.value:.2g} on the way")
