@@ -60,7 +60,7 @@ def prompt_information(scores: ArrayLike, own: ArrayLike, *, level: float = 0.95
 
     For the arguments see `information_per_trace`. The prompts that reasonings are compared with stay the same in every
     resample, so the intervals hold for these prompts. Misleads where prompts of the set are nearly the same: they
-    cannot be told apart, by any policy.
+    cannot be distinguished, by any policy.
     """
     table, prompts = check_scores(scores, own)
     columns = {

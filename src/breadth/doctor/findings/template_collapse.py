@@ -25,7 +25,7 @@ class TemplateCollapse:
     Every prompt then gets the same few templates. Entropy says how much the reasonings of one prompt differ, and may
     stay where it is. It is read from the logged mutual information, else from the share of reasonings whose own prompt
     is found again, above chance; each is compared with its own start. How bad it is depends on the score. It misleads
-    where the prompts have become more alike, as in a curriculum: they cannot be told apart, by any policy. Where
+    where the prompts have become more alike, as in a curriculum: they cannot be distinguished, by any policy. Where
     neither is logged, `breadth measure mi` computes both from rollouts with a local model (RAGEN-2, arXiv 2604.06268).
     """
 
@@ -35,8 +35,8 @@ class TemplateCollapse:
     first_step: ClassVar[str] = "train on the prompts whose rewards differ; lower the entropy bonus"
 
     left: float = 0.2
-    """Share of its start below which it certainly lies: of 16 prompts that were told apart without error (ln 16 nats),
-    a fifth of the information tells fewer than two apart."""
+    """Share of its start below which it certainly lies: of 16 prompts that were recognised without error (ln 16 nats),
+    a fifth of the information distinguishes fewer than two."""
     steady: float = 1.5
     """Factor within which entropy counts as where it was: the band in which our own entropy controller holds it."""
 
