@@ -132,10 +132,8 @@ def _facts(evidence: Evidence, course: Course, factor: Interval, score: Trend | 
     facts.append(Fact("times the start", factor))
     if score is not None:
         facts.append(Fact("reward", f"{score.start.value:.3g} to {score.end.value:.3g}", "", score.verdict))
-    if carries_truncated(evidence) and (ratio := truncated_entropy_ratio(evidence)) is not None:
-        facts.append(
-            Fact("entropy of truncated rollouts, times the others'", ratio, "", "per token, in the rollouts now")
-        )
+    if (ratio := attribute_to_truncated(evidence)) is not None:
+        facts.append(Fact("entropy of truncated rollouts, times the others'", ratio, "", "per token, now"))
     if story := tell_story(evidence):
         facts.append(Fact("what happened", story))
     return tuple(facts)
