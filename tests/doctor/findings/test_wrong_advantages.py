@@ -46,7 +46,7 @@ def scored(rewards: FloatArray, advantages: FloatArray | None = None) -> Scored:
 
 def rollouts(rewards: FloatArray, advantages: FloatArray, **more: Any) -> dict[int, Mapping[str, Sequence[Any]]]:
     """Return rollouts by step, as they are logged."""
-    table = {}
+    table: dict[int, Mapping[str, Sequence[Any]]] = {}
     for step in range(STEPS):
         rows = np.flatnonzero(step == STEP_OF)
         table[step + 1] = {
