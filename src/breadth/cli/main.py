@@ -64,6 +64,7 @@ class Verbs(LazyVerbs):
         "doctor": ("breadth.cli.doctor:doctor", "Find the failure of a run, prove it, and give the patch."),
         "import": ("breadth.cli.import_:import_", "Import a trainer's files into a run folder."),
         "lab": ("breadth.cli.lab:app", "Run the tiny reasoner that ships with breadth, and its experiments."),
+        "measure": ("breadth.cli.measure:app", "Measure what a log does not hold, with a model of your own."),
         "probe": ("breadth.cli.probe:probe", "Find out what a server can do."),
         "serve": ("breadth.cli.serve:serve", "Serve an OpenAI-compatible proxy that answers under a policy."),
         "show": ("breadth.cli.show:show", "Show what a run holds, its instruments with intervals."),

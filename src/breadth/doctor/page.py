@@ -41,6 +41,8 @@ METRIC_OF = {
     "drift": "kl_reference",
     "train-inference-mismatch": "mismatch",
     "numerical-failure": "grad_norm",
+    "template-collapse": "mutual_information",
+    "stale-samples": "sample_age",
 }
 """Finding -> the metric whose picture shows it; the reward for every other."""
 MAX_SHORT_PATCHES, MAX_SHORT_LINES = 2, 2

@@ -433,3 +433,28 @@ def mix_formats(kind: str) -> Prescription:
         "Check that the reward function parses every format.",
         "arXiv 2505.10185",
     )
+
+
+def filter_by_reward_variance() -> Prescription:
+    """Train on the prompts whose rewards differ most."""
+    return Prescription(
+        "Train each step on the smallest set of prompts that holds 90% of the summed reward variance",
+        "Prompts whose rollouts all score alike give no gradient, while penalties and bonuses pull on them as on any"
+        " other, the same way for every prompt: that is what wipes out the differences between prompts.",
+        (),
+        "Fewer prompts per step; a step without any variance is skipped.",
+        "RAGEN-2, arXiv 2604.06268 (its top-p filter, 0.9, without groups of zero variance)",
+    )
+
+
+def limit_sample_age(updates: float) -> Prescription:
+    """Keep the sampler close to the trainer."""
+    return Prescription(
+        f"Let samples be at most {updates:g} updates old",
+        "The older the weights that wrote a sample, the less it says of the policy that is trained. The limit is"
+        " max_head_offpolicyness in AReaL, max_async_level in prime-rl and staleness_threshold in verl's asynchronous"
+        " trainer.",
+        (),
+        "The trainer waits more often for samples.",
+        "AReaL, arXiv 2505.24298",
+    )

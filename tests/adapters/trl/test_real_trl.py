@@ -20,6 +20,7 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from breadth.adapters.trl.importer import IMPORTER, TRL_SWITCHES
+from breadth.doctor.findings.wrong_advantages import find_rule, read_scored
 from breadth.runs.importing import ImportResult, import_files
 from breadth.runs.names import match_name
 from breadth.runs.reader import Run
@@ -195,6 +196,13 @@ def test_rewards_and_groups_explain_the_advantages(imported: tuple[ImportResult,
     assert len(rows) == 48
     for row in rows:
         assert row["advantage"] == pytest.approx(row["expected"], abs=1e-5)
+
+
+def test_the_doctor_recognises_the_rule_of_the_advantages(imported: tuple[ImportResult, Run]) -> None:
+    _, run = imported
+    scored = read_scored(run)
+    assert len(scored) == 32  # of the four steps that were not evaluated
+    assert find_rule(scored, 0.99) == "the z-scores of each group (GRPO)"
 
 
 def test_mean_reward_of_the_rollouts_is_the_one_logged(trained: Trained, imported: tuple[ImportResult, Run]) -> None:

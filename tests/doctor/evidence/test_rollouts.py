@@ -25,6 +25,7 @@ from breadth.doctor.evidence.rollouts import (
     token_logging_hint,
     token_sums,
     training_ends,
+    truncated_entropy_ratio,
 )
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
@@ -205,3 +206,27 @@ def test_every_trainer_is_told_how_to_record_tokens(make: Any) -> None:
     assert "logprobs" in token_logging_hint(make(reward=[0.1], trainer="generic"))
     assert token_logging_hint(make(reward=[0.1], trainer="verl")) == ""
     assert token_logging_hint(Evidence("nothing")) == ""
+
+
+def test_truncated_rollouts_are_compared_per_token_and_only_in_the_last_steps(make: Any) -> None:
+    """Truncated: 2 nats at each of 4 tokens; the others: 6 nats over 4 tokens. The ratio is 2 over 1.5."""
+    late = {
+        "problem": [f"p{place % 12}" for place in range(24)],
+        "truncated": [place < 12 for place in range(24)],
+        "entropy": [[2.0] * 4 if place < 12 else [1.0, 1.0, 2.0, 2.0] for place in range(24)],
+    }
+    early = late | {"entropy": [[1.0]] * 24}
+    found = truncated_entropy_ratio(make(rollouts={1: early, 2: late}))
+    assert found is not None
+    assert found.value == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize("cut", [9, 15])
+def test_few_rollouts_of_either_kind_are_not_compared(make: Any, cut: int) -> None:
+    rows_ = {
+        "problem": [f"p{place}" for place in range(24)],
+        "truncated": [place < cut for place in range(24)],
+        "entropy": [[1.0]] * 24,
+    }
+    assert truncated_entropy_ratio(make(rollouts={1: rows_, 2: rows_})) is None
+    assert truncated_entropy_ratio(make(reward=[0.1] * 9)) is None

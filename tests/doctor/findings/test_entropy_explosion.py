@@ -80,3 +80,39 @@ def test_what_is_prescribed_fits_the_settings(make: Any, around: Callable[..., A
     )
     assert isinstance(quiet, Finding)
     assert not [change for one in quiet.prescriptions for change in one.changes]
+
+
+def rollouts_with(entropy_of_cut: float) -> dict[int, dict[str, Any]]:
+    """Twenty steps; half of the rollouts are truncated, three times as long, and have the given entropy; others 1."""
+    rows = {
+        "problem": [f"p{place % 20}" for place in range(40)],
+        "truncated": [place < 20 for place in range(40)],
+        "entropy": [[entropy_of_cut] * 9 if place < 20 else [1.0] * 3 for place in range(40)],
+    }
+    return dict.fromkeys(range(1, 21), rows)
+
+
+@pytest.mark.parametrize(
+    ("of_cut", "end", "masked", "leads"),
+    [(3.0, 0.8, False, True), (1.05, 0.8, False, False), (3.0, 0.1, False, False), (3.0, 0.8, True, False)],
+)
+def test_truncated_rollouts_that_carry_the_entropy_are_named_and_masked_first(
+    make: Any, around: Callable[..., Any], of_cut: float, end: float, masked: bool, leads: bool
+) -> None:
+    found = FINDING.check(
+        make(
+            entropy=around(0.5 * 5**T, 0.01),
+            reward=around(FALLING, 0.02, 1),
+            truncated=np.clip(around(0.1 + (end - 0.1) * T, 0.01, 2), 0, 1),
+            config=TrainerConfig(mask_truncated=masked, entropy_bonus=0.01),
+            rollouts=rollouts_with(of_cut),
+        )
+    )
+    assert isinstance(found, Finding)
+    check_outcome(found, "entropy-explosion")
+    ratios = [fact.value for fact in found.evidence if "truncated" in fact.name]
+    assert [ratio.value for ratio in ratios] == pytest.approx([3.0] if leads else [])  # type: ignore[union-attr]
+    changes = [remedy.changes for remedy in found.prescriptions]
+    mask = (Change("mask_truncated", True),)
+    assert (changes[0] == mask) is leads
+    assert changes.count(mask) == (not masked and end > 0.5)

@@ -176,6 +176,37 @@ def token_rows_sql(needed: Sequence[str]) -> str:
                       ORDER BY hash(problem, step, sample) LIMIT {MAX_TOKEN_ROLLOUTS}))"""  # noqa: S608 - column names are ours
 
 
+def truncated_entropy_ratio(evidence: Evidence) -> Interval | None:
+    """Return the entropy per token of truncated rollouts over that of the others, now; None with few of either."""
+    ends = training_ends(evidence)
+    if evidence.run is None or ends is None or not {"truncated", "entropy"} <= evidence.run.columns:
+        return None
+    table = evidence.run.query(
+        f"""SELECT coalesce(problem, '') AS problem, CAST(truncated AS DOUBLE) AS cut, len(entropy) AS tokens,
+                   list_sum(entropy) AS nats FROM rollouts
+            WHERE split = ? AND step BETWEEN ? AND ? AND truncated IS NOT NULL AND len(entropy) > 0
+                  AND isfinite(list_sum(entropy))
+            ORDER BY hash(problem, step, sample) LIMIT {MAX_TOKEN_ROLLOUTS}""",  # noqa: S608 - our own number
+        *_place(ends.now),
+        steps=_place(ends.now)[1:],
+    )
+    cut, tokens, nats = (table.column(name).to_numpy().astype(np.float64) for name in ("cut", "tokens", "nats"))
+    if min(cut.sum(), len(cut) - cut.sum()) < MIN_CLUSTERS:
+        return None
+    columns = {
+        "cut": nats * cut,
+        "cut_tokens": tokens * cut,
+        "rest": nats * (1 - cut),
+        "rest_tokens": tokens * (1 - cut),
+    }
+
+    def ratio(means: Columns) -> FloatArray:
+        return quotient(quotient(means["cut"], means["cut_tokens"]), quotient(means["rest"], means["rest_tokens"]))
+
+    owners = _objects(table.column("problem").to_pylist())
+    return resample(columns, owners).interval(ratio, "cut_tokens", (0.0, np.inf))
+
+
 @dataclass(frozen=True)
 class RecordedCounts:
     """How many rollouts have their log-probs, and how many groups have no difference in reward.

@@ -10,6 +10,7 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.scores import logged_eval_score
 from breadth.measure.course import LEVEL_SHARES, Course, Stretch, describe_course
 from breadth.measure.intervals import Interval
+from breadth.report.sections import Severity
 
 LOST = 0.25
 """Share of its best that a score must have lost to have collapsed: a reader of the plot calls it a fall, and no plateau
@@ -118,6 +119,14 @@ def score_pays(evidence: Evidence) -> bool:
     if late is not None and late.verdict == "rising":
         return True
     return score is not None and score.change(score.middle, score.end).low > 0
+
+
+def severity_by_score(evidence: Evidence) -> Severity:
+    """Return how bad a failure is by the score: critical where that has fallen, a note where it rises or is solved."""
+    fall = score_fall(evidence)
+    if fall is not None and fall.is_sure and fall.share >= LOST:
+        return Severity.CRITICAL
+    return Severity.NOTE if score_pays(evidence) or is_solved(evidence) else Severity.WARNING
 
 
 def has_recovered(course: Course) -> bool:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.rollouts import truncated_entropy_ratio
 from breadth.doctor.evidence.score_course import LOST, SURE_LEVEL, score_fall
 from breadth.doctor.evidence.story import first_beyond, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
@@ -15,6 +16,10 @@ from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
 from breadth.report.sections import Fact, Severity
+
+TRUNCATED_ABOVE = 1.2
+"""Factor by which the entropy of truncated rollouts surely exceeds the others' for them to carry the rise: the tail of
+any long text may be a little more uncertain."""
 
 
 @dataclass(frozen=True)
@@ -128,22 +133,39 @@ def _facts(evidence: Evidence, course: Course, factor: Interval, score: Trend | 
     facts.append(Fact("times the start", factor))
     if score is not None:
         facts.append(Fact("reward", f"{score.start.value:.3g} to {score.end.value:.3g}", "", score.verdict))
+    if (ratio := attribute_to_truncated(evidence)) is not None:
+        facts.append(Fact("entropy of truncated rollouts, times the others'", ratio, "", "per token, now"))
     if story := tell_story(evidence):
         facts.append(Fact("what happened", story))
     return tuple(facts)
 
 
 def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, ...]:
-    cut = evidence.trend("truncated")
+    cut, mask = evidence.trend("truncated"), prescriptions.mask_truncated(evidence)
+    leads = attribute_to_truncated(evidence) is not None
     wanted = [
+        mask if leads else None,
         prescriptions.lower_entropy_bonus(evidence),
         prescriptions.lower_upper_clip(evidence),
-        prescriptions.mask_truncated(evidence) if cut is not None and cut.verdict == "rising" else None,
+        mask if not leads and cut is not None and cut.verdict == "rising" else None,
         prescriptions.correct_mismatch(evidence) if has_two_engines(evidence) else None,
         prescriptions.lower_learning_rate(evidence),
         None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
     return tuple(remedy for remedy in wanted if remedy is not None)
+
+
+def attribute_to_truncated(evidence: Evidence) -> Interval | None:
+    """Return how much higher the entropy of truncated rollouts is, where they carry its rise (verl#2738); else None.
+
+    More are truncated than at the start, and they surely have the higher entropy. Where they are masked, they are not
+    in the loss and cannot be the cause.
+    """
+    cut = evidence.trend("truncated")
+    if cut is None or cut.verdict != "rising" or evidence.config.mask_truncated:
+        return None
+    ratio = truncated_entropy_ratio(evidence)
+    return ratio if ratio is not None and ratio.low > TRUNCATED_ABOVE else None
 
 
 def has_two_engines(evidence: Evidence) -> bool:

@@ -38,6 +38,7 @@ class NoLearning:
         "zero-variance-groups",
         "no-op-settings",
         "contradictory-settings",
+        "wrong-advantages",
     )
     summary: ClassVar[str] = "no gradient, no difference in reward, or a score that never moved"
     first_step: ClassVar[str] = "read twenty rollouts with their rewards; check the learning rate"

@@ -34,6 +34,9 @@ class ScoreCollapse:
         "drift",
         "truncation",
         "length-collapse",
+        "template-collapse",
+        "stale-samples",
+        "wrong-advantages",
     )
     summary: ClassVar[str] = "the score fell far below its own best stretch"
     first_step: ClassVar[str] = "go back to the checkpoint before the fall, then remove what moved first"

@@ -1,0 +1,1 @@
+"""Models of Hugging Face transformers: scoring texts with a local model."""
