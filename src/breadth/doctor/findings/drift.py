@@ -12,6 +12,7 @@ from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.score_course import LOST, score_fall, score_pays
 from breadth.doctor.evidence.scores import excludes_rise, is_training_run
 from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.measure.course import Course
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
@@ -212,13 +213,12 @@ def _facts(evidence: Evidence, name: str, now: Trend, explained: float, score: T
 
 
 def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, ...]:
-    wanted = [
+    remedies = (
         prescriptions.lower_learning_rate(evidence),
         prescriptions.raise_kl_penalty(evidence),
         prescriptions.correct_mismatch(evidence),
-        None if step is None else prescriptions.resume_from_checkpoint(step),
-    ]
-    return tuple(remedy for remedy in wanted if remedy is not None)
+    )
+    return prescriptions.around_checkpoint(evidence, step, sort_by_lab_effect(remedies))
 
 
 FINDING = Drift()

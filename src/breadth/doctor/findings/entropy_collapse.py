@@ -12,6 +12,7 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.score_course import is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Prescription
+from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.doctor.overview import fit_run_law
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
@@ -211,15 +212,14 @@ def _prescriptions(evidence: Evidence, start: float, floor: float) -> tuple[Pres
     step = evidence.first_step_past("entropy", floor * start, below=True)
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     per_token = kind is not None and kind.aggregation == "token-mean"
-    wanted = [
-        prescriptions.raise_upper_clip(evidence) if not evidence.config.on_policy else None,
-        prescriptions.hold_entropy(start) if per_token else None,
+    remedies = (
         prescriptions.add_kl_penalty(evidence),
+        prescriptions.hold_entropy(start) if per_token else None,
+        prescriptions.raise_upper_clip(evidence),
         prescriptions.add_kl_cov(evidence),
-        prescriptions.raise_upper_clip(evidence) if evidence.config.on_policy else None,
-        None if step is None else prescriptions.resume_from_checkpoint(step),
-    ]
-    return tuple(remedy for remedy in wanted if remedy is not None)
+    )
+    back = () if step is None else (prescriptions.resume_from_checkpoint(step),)
+    return (*sort_by_lab_effect(remedies), *back)
 
 
 FINDING = EntropyCollapse()

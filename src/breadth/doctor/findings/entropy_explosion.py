@@ -11,9 +11,11 @@ from breadth.doctor.evidence.score_course import LOST, SURE_LEVEL, score_fall
 from breadth.doctor.evidence.story import first_beyond, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import DOUBLED, exclude_by_ratio
+from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
+from breadth.report.cells import format_factor
 from breadth.report.sections import Fact, Severity
 
 
@@ -85,7 +87,7 @@ class EntropyExplosion:
             self.severity(factor, score, over=over, has_fallen=has_fallen),
             "likely" if score is None else "strong",
             "training",
-            f"Entropy {'rose' if when else 'has risen'} to {factor.value:.3g} times its start{when}"
+            f"Entropy {'rose' if when else 'has risen'} to {format_factor(factor.value)} times its start{when}"
             f"{since or describe_score_trend(score)}.",
             _facts(evidence, course, factor, score),
             "The score rises again while entropy stays at this level.",
@@ -141,9 +143,8 @@ def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, 
         prescriptions.mask_truncated(evidence) if cut is not None and cut.verdict == "rising" else None,
         prescriptions.correct_mismatch(evidence) if has_two_engines(evidence) else None,
         prescriptions.lower_learning_rate(evidence),
-        None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
-    return tuple(remedy for remedy in wanted if remedy is not None)
+    return prescriptions.around_checkpoint(evidence, step, sort_by_lab_effect(wanted))
 
 
 def has_two_engines(evidence: Evidence) -> bool:

@@ -9,11 +9,13 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.rollouts import describe_waste
 from breadth.doctor.evidence.score_course import SOLVED, is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
+from breadth.runs.names import metric_words
 from breadth.runs.outcomes import Outcomes, count_outcomes
 
 
@@ -77,8 +79,7 @@ class ZeroVarianceGroups:
             f"{level.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
             _facts(evidence, flat, side),
             "Resampling groups until their rewards differ makes the score rise no faster for the same rollouts.",
-            f"Over the whole run {mean:.0%} of the rollouts were wasted: {mean / max(1 - mean, 0.01):.1f} for each that"
-            " taught something.",
+            f"Over the whole run {mean:.0%} of the rollouts were wasted{describe_waste(mean, 'taught something')}.",
             _prescriptions(evidence, side),
         )
 
@@ -158,7 +159,7 @@ class ZeroVarianceGroups:
             return Excluded("zero-variance-groups", f"rewards within groups differ by {end.value:.2g}")
         return CannotTell(
             "zero-variance-groups",
-            "the share of flat groups is not logged",
+            f"{metric_words('zero_variance_groups')} is not logged",
             evidence.how_to_log("zero_variance_groups"),
         )
 
