@@ -14,7 +14,7 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
-from breadth.doctor.lab_effects import LAB_EFFECTS, LabEffect, LabRank, describe_lab_effect, sort_by_lab_effect
+from breadth.doctor.lab_effects import LAB_EFFECTS, LabEffect, LabRank, describe_lab_effect
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.measure.intervals import Interval
 
@@ -74,7 +74,12 @@ def test_a_gain_of_breadth_counts_only_where_the_score_is_kept(
 def test_remedies_are_ordered_by_what_the_lab_found() -> None:
     keeps, costs, shows_nothing = "anchor", "entropy-target", "kl-cov"
     given = [Prescription(name, "", effect=name) for name in (costs, shows_nothing, "", keeps)]
-    assert [remedy.effect for remedy in sort_by_lab_effect([None, *given])] == [keeps, "", shows_nothing, costs]
+    assert [remedy.effect for remedy in prescriptions.sort_by_lab_effect([None, *given])] == [
+        keeps,
+        "",
+        shows_nothing,
+        costs,
+    ]
 
 
 def test_a_collapse_is_answered_by_what_kept_breadth_first(make: Any, around: Any) -> None:

@@ -7,16 +7,12 @@ by ``python tools/write_lab_effects.py`` from the data of `docs/results/lab.md`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from breadth.measure.intervals import Interval
-
-if TYPE_CHECKING:
-    from breadth.doctor.finding import Prescription
 
 
 class LabRank(IntEnum):
@@ -56,21 +52,6 @@ class LabEffect:
             f"{found.value:+.3f} ({found.low:.3f} to {found.high:.3f})" for found in (self.pass_at_64, self.pass_at_1)
         )
         return f"In breadth's lab: pass@64 {wide}, pass@1 {first} against plain GRPO, {self.setting}."
-
-
-def sort_by_lab_effect(remedies: Iterable[Prescription | None]) -> tuple[Prescription, ...]:
-    """Order the remedies that answer one finding by what the lab found; Nones are left out.
-
-    First those that kept more pass@64 with no significant loss of pass@1, then those not measured, in the order given,
-    then those for which nothing was shown, and at last those with a significant loss; measured ones by the change of
-    pass@64.
-    """
-
-    def place(remedy: Prescription) -> tuple[int, float]:
-        effect = LAB_EFFECTS.get(remedy.effect)
-        return (LabRank.NOT_MEASURED, 0.0) if effect is None else (effect.rank, -effect.pass_at_64.value)
-
-    return tuple(sorted((remedy for remedy in remedies if remedy is not None), key=place))
 
 
 def describe_lab_effect(name: str) -> str:

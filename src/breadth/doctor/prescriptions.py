@@ -5,9 +5,12 @@ Each prescription carries the settings that let it act in this configuration, it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.score_course import LOST, score_fall
 from breadth.doctor.finding import Change, Prescription
+from breadth.doctor.lab_effects import LAB_EFFECTS, LabRank
 
 KL_PENALTY = 0.01
 """KL coefficient to begin with: between what large models are trained with (verl's default 0.001, DeepSeekMath's 0.04)
@@ -24,6 +27,21 @@ DAPO takes 16, and each further update is more off-policy; the lab's experiments
 """
 ENTROPY_TARGET_SHARE = 0.7
 """Share of the initial entropy to hold, as in the lab's arm `entropy-target`; 1 would forbid learning."""
+
+
+def sort_by_lab_effect(remedies: Iterable[Prescription | None]) -> tuple[Prescription, ...]:
+    """Order the remedies that answer one finding by what the lab found; Nones are left out.
+
+    First those that kept more pass@64 with no significant loss of pass@1, then those not measured, in the order given,
+    then those for which nothing was shown, and at last those with a significant loss; measured ones by the change of
+    pass@64.
+    """
+
+    def place(remedy: Prescription) -> tuple[int, float]:
+        effect = LAB_EFFECTS.get(remedy.effect)
+        return (LabRank.NOT_MEASURED, 0.0) if effect is None else (effect.rank, -effect.pass_at_64.value)
+
+    return tuple(sorted((remedy for remedy in remedies if remedy is not None), key=place))
 
 
 def raise_upper_clip(evidence: Evidence) -> Prescription | None:

@@ -19,7 +19,6 @@ from breadth.doctor.evidence.rollouts import (
     missing_rollouts,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
-from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
 
@@ -99,7 +98,7 @@ class DiversityTransfer:
             ""
             if covered is None
             else f"Over the same steps pass@{covered[0]} changed by {covered[1].change.value:+.2g}.",
-            sort_by_lab_effect(wanted),
+            prescriptions.sort_by_lab_effect(wanted),
         )
 
 

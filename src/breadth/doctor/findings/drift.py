@@ -12,7 +12,6 @@ from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.score_course import LOST, score_fall, score_pays
 from breadth.doctor.evidence.scores import excludes_rise, is_training_run
 from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
-from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.measure.course import Course
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
@@ -218,7 +217,7 @@ def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, 
         prescriptions.raise_kl_penalty(evidence),
         prescriptions.correct_mismatch(evidence),
     )
-    return prescriptions.around_checkpoint(evidence, step, sort_by_lab_effect(remedies))
+    return prescriptions.around_checkpoint(evidence, step, prescriptions.sort_by_lab_effect(remedies))
 
 
 FINDING = Drift()

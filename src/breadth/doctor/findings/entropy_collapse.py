@@ -12,7 +12,6 @@ from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.score_course import is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Prescription
-from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.doctor.overview import fit_run_law
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
@@ -219,7 +218,7 @@ def _prescriptions(evidence: Evidence, start: float, floor: float) -> tuple[Pres
         prescriptions.add_kl_cov(evidence),
     )
     back = () if step is None else (prescriptions.resume_from_checkpoint(step),)
-    return (*sort_by_lab_effect(remedies), *back)
+    return (*prescriptions.sort_by_lab_effect(remedies), *back)
 
 
 FINDING = EntropyCollapse()

@@ -11,7 +11,6 @@ from breadth.doctor.evidence.score_course import LOST, SURE_LEVEL, score_fall
 from breadth.doctor.evidence.story import first_beyond, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import DOUBLED, exclude_by_ratio
-from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
@@ -144,7 +143,7 @@ def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, 
         prescriptions.correct_mismatch(evidence) if has_two_engines(evidence) else None,
         prescriptions.lower_learning_rate(evidence),
     ]
-    return prescriptions.around_checkpoint(evidence, step, sort_by_lab_effect(wanted))
+    return prescriptions.around_checkpoint(evidence, step, prescriptions.sort_by_lab_effect(wanted))
 
 
 def has_two_engines(evidence: Evidence) -> bool:

@@ -25,7 +25,6 @@ from breadth.doctor.evidence.rollouts import (
     training_ends,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
-from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.measure.intervals import Columns, Interval, Resamples, resample
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
@@ -103,7 +102,7 @@ class ForkCollapse:
             _facts(ends, found),
             "On the problems of the first steps the same policy is as uncertain at its forks as it was then.",
             f"{found.lost:.0%} of the lost entropy was lost at forks.",
-            sort_by_lab_effect(
+            prescriptions.sort_by_lab_effect(
                 (
                     prescriptions.add_kl_penalty(evidence),
                     prescriptions.hold_fork_entropy(),

@@ -26,7 +26,6 @@ from breadth.doctor.evidence.rollouts import (
     training_ends,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
-from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.measure.intervals import Columns, Interval, resample
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
@@ -129,7 +128,9 @@ class FormatCollapse:
             _facts(evidence, ends, found),
             "On the same problems at the same temperature, the policy still writes in the formats of the start.",
             "",
-            sort_by_lab_effect((prescriptions.add_kl_penalty(evidence), prescriptions.mix_formats(found.leading))),
+            prescriptions.sort_by_lab_effect(
+                (prescriptions.add_kl_penalty(evidence), prescriptions.mix_formats(found.leading))
+            ),
         )
 
     def has_collapsed(self, found: FormatShift) -> bool:

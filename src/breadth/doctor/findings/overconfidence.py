@@ -22,7 +22,6 @@ from breadth.doctor.evidence.rollouts import (
     missing_rollouts,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop
-from breadth.doctor.lab_effects import sort_by_lab_effect
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
@@ -105,7 +104,7 @@ class Overconfidence:
             f"No vote finds the correct answer there: of the votes that stop at {self.agree} alike, {mistaken[0]:.0%}"
             " are"
             f" wrong now, {mistaken[1]:.0%} at the start.",
-            sort_by_lab_effect(wanted),
+            prescriptions.sort_by_lab_effect(wanted),
         )
 
 
