@@ -11,12 +11,12 @@ import pytest
 from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import diagnose_run
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.rollouts import describe_waste
 from breadth.doctor.finding import Finding
 from breadth.doctor.findings.entropy_explosion import FINDING as EXPLOSION
 from breadth.doctor.findings.no_learning import FINDING as NO_LEARNING
 from breadth.doctor.findings.numerical_failure import FINDING as FAILURE
 from breadth.doctor.findings.score_collapse import FINDING as SCORE_COLLAPSE
+from breadth.doctor.findings.zero_variance_groups import FINDING as ZERO_VARIANCE
 from breadth.doctor.overview import metric_curve
 from breadth.doctor.page import doctor_page
 from breadth.doctor.trainer_config import TrainerConfig
@@ -89,9 +89,11 @@ def test_no_page_of_a_dead_run_shows_a_number_nobody_can_read(dead: Evidence) ->
         assert not re.search(r"\de[+-]?\d|\d{7,}|-0(?:\.0+)?%|\binf|kl_reference|zero_variance_groups", text), text
 
 
-def test_waste_beyond_counting_is_not_counted() -> None:
-    assert describe_waste(0.9, "taught something") == ": 9.0 for each that taught something"
-    assert describe_waste(1.0, "taught something") == ""
+def test_waste_beyond_counting_is_not_counted(make: Any, around: Any) -> None:
+    case = make(zero_variance_groups=np.ones(STEPS), reward=around(np.full(STEPS, 0.3), 0.01), config=CONFIG)
+    found = ZERO_VARIANCE.check(case)
+    assert isinstance(found, Finding)
+    assert found.cost.endswith("were wasted: more than 99 for each that taught something.")
 
 
 def test_metrics_go_by_the_trainers_name_or_by_plain_words(make: Any, around: Any) -> None:

@@ -234,4 +234,9 @@ def test_two_numbers_share_the_decimals_of_the_larger(start: float, end: float, 
 
 
 def test_a_factor_beyond_measure_is_not_counted_out() -> None:
-    assert [format_factor(value) for value in (2.54, 34.2, 340.4, 1e9)] == ["2.5", "34", "340", "more than 1,000"]
+    assert [format_factor(value) for value in (2.54, 34.2, 1340.4, 1e9)] == [
+        "2.5",
+        "34",
+        "1,300",
+        "more than a million",
+    ]

@@ -135,7 +135,7 @@ def lower_learning_rate(evidence: Evidence, share: float = 1 / 3) -> Prescriptio
 def set_learning_rate() -> Prescription:
     """Give the optimizer a learning rate above zero."""
     return Prescription(
-        "Give the optimizer a learning rate above zero, and check where its schedule stands",
+        "Give the optimizer a learning rate above zero, and check its schedule",
         "At a rate of zero no gradient moves the policy; a resumed schedule may already be at its end.",
     )
 

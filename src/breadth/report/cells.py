@@ -102,7 +102,7 @@ SIGNIFICANT_DIGITS = 3
 """Digits of a number without an interval: enough to compare, not more than it deserves."""
 
 MIN_DECIMAL, MAX_DECIMAL, MAX_DECIMALS = 1e-4, 1e15, 6
-MAX_FACTOR = 1_000
+MAX_FACTOR = 1_000_000
 """Factor from which on its size says nothing more."""
 MIN_PERCENT = 0.01
 """Smallest percentage written out; a smaller one is shown as less than it."""
@@ -151,8 +151,10 @@ def format_pair(start: float, end: float, between: str = " to ") -> str:
 
 
 def format_factor(value: float) -> str:
-    """Format a factor for a sentence: ``2.5``, ``34``, ``more than 1,000``."""
-    return f"{value:.2g}" if value < 99.5 else f"{value:.0f}" if value < MAX_FACTOR else f"more than {MAX_FACTOR:,}"
+    """Format a factor for a sentence with two digits: ``2.5``, ``34``, ``1,300``, ``more than a million``."""
+    if value > MAX_FACTOR:
+        return "more than a million"
+    return f"{value:.2g}" if value < 99.5 else f"{float(f'{value:.2g}'):,.0f}"
 
 
 def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:

@@ -327,8 +327,3 @@ def _objects(names: Sequence[str]) -> Names:
 
 def _place(window: Window) -> tuple[str, int, int]:
     return window.split, window.first, window.last
-
-
-def describe_waste(share: float, useful: str) -> str:
-    """Say how many rollouts a share of groups without a signal wastes for each useful one; empty above 99 %."""
-    return f": {share / (1 - share):.1f} for each that {useful}" if share <= 0.99 else ""

@@ -9,7 +9,6 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.rollouts import describe_waste
 from breadth.doctor.evidence.scores import (
     accuracy_by_step,
     component_name,
@@ -119,7 +118,8 @@ class OverlyHard:
         """Build the finding."""
         share = hard.share.value
         groups = f"{'' if hard.groups or share > 0.995 else 'at least '}{share:.0%} of the groups"
-        wasted = f"{share:.0%} of the rollouts were wasted{describe_waste(share, 'could teach something')}"
+        ratio = f"{share / (1 - share):.1f}" if share <= 0.99 else "more than 99"
+        wasted = f"{ratio} rollouts were wasted for each that could teach something"
         return Finding(
             "overly-hard",
             Severity.CRITICAL if hard.share.low > self.most else Severity.WARNING,

@@ -9,7 +9,6 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.rollouts import describe_waste
 from breadth.doctor.evidence.score_course import SOLVED, is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
@@ -71,6 +70,7 @@ class ZeroVarianceGroups:
             return CannotTell("zero-variance-groups", shown, "more groups per step, or more steps", undecided=True)
         side = side_of_flat_groups(evidence)
         mean = float(flat.values.mean())
+        ratio = f"{mean / (1 - mean):.1f}" if mean <= 0.99 else "more than 99"
         return Finding(
             "zero-variance-groups",
             self.severity(evidence, level, side),
@@ -79,7 +79,7 @@ class ZeroVarianceGroups:
             f"{level.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
             _facts(evidence, flat, side),
             "Resampling groups until their rewards differ makes the score rise no faster for the same rollouts.",
-            f"Over the whole run {mean:.0%} of the rollouts were wasted{describe_waste(mean, 'taught something')}.",
+            f"Over the whole run {mean:.0%} of the rollouts were wasted: {ratio} for each that taught something.",
             _prescriptions(evidence, side),
         )
 
