@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from breadth.adapters.trl.config import SETTINGS
 from breadth.base.errors import MeasureError
-from breadth.doctor.diagnosis import applicable, diagnose_run, loops_of
+from breadth.doctor.diagnosis import applicable, causes_of, diagnose_run, loops_of
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import FINDINGS, INFERENCE_FINDINGS, CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.inference.policy import Policy
@@ -124,3 +125,26 @@ def test_a_server_alone_is_asked_what_a_probe_tells_and_the_rest_is_unmeasured()
     unsure = {one.name: one.switch_on for one in found.cannot_tell}
     assert unsure["over-thinking"] == "breadth tune URL --tasks FILE --out FOLDER"
     assert not {"entropy-collapse", "wrong-units"} & {*unsure, *found.clear}
+
+
+def test_no_finding_of_the_catalogue_comes_from_itself() -> None:
+    checks = {name: FINDINGS.load(name) for name in FINDINGS.names()}
+    assert {cause for check in checks.values() for cause in check.causes} <= set(checks)
+    kept: dict[str, Any] = dict.fromkeys(checks)
+    causes = {name: causes_of(name, checks, kept, list(checks)) for name in checks}
+    rest = set(causes)
+    while free := {name for name in rest if not rest & set(causes[name])}:
+        rest -= free
+    assert not rest, f"each of these comes from another of them: {sorted(rest)}"
+
+
+def test_of_three_in_a_ring_the_first_check_is_the_root() -> None:
+    checks: dict[str, Any] = {
+        name: SimpleNamespace(causes=(cause,)) for name, cause in (("first", "third"), ("second", "first"))
+    }
+    checks["third"] = SimpleNamespace(causes=("second",))
+    kept: dict[str, Any] = dict.fromkeys(checks)
+    found = {name: causes_of(name, checks, kept, list(checks)) for name in checks}
+    assert found == {"first": (), "second": ("first",), "third": ("second",)}
+    del kept["second"]
+    assert causes_of("first", checks, kept, list(checks)) == ("third",)

@@ -137,7 +137,7 @@ def test_an_interval_stays_where_the_quantity_can_be(tmp_path: Path) -> None:
     assert isinstance(table, Table)
     for row in table.rows:
         assert row[1].low >= 0  # type: ignore[union-attr]  # an interval by construction
-    assert [curve.title for curve in curves if isinstance(curve, Curve)] == ["Zero variance groups"]
+    assert [curve.title for curve in curves if isinstance(curve, Curve)] == ["Share of zero-variance groups"]
 
 
 def test_a_jump_is_marked_and_a_blip_is_not(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_jump_is_marked_and_a_blip_is_not(tmp_path: Path) -> None:
         )
     curves = {curve.title: curve for curve in metric_sections(Run.open(tmp_path)) if isinstance(curve, Curve)}
     assert [round(event.x) for event in curves["Entropy"].events] == [40]
-    assert curves["Truncated"].events == ()
+    assert curves["Share of truncated completions"].events == ()
 
 
 def build(folder: Path, config: dict[str, object], levels: tuple[float, ...] = ()) -> Run:

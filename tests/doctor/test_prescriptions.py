@@ -43,6 +43,7 @@ def test_a_target_lies_inside_what_the_run_has_shown() -> None:
         (prescriptions.mask_truncated, {"mask_truncated": True}),
         (prescriptions.resample_zero_variance_groups, {"dynamic_sampling": True}),
         (prescriptions.correct_mismatch, {"correct_mismatch": True}),
+        (prescriptions.correct_mismatch, {"engine": "hf"}),
         (prescriptions.lower_entropy_bonus, {"entropy_bonus": 0.0}),
         (prescriptions.lower_upper_clip, {"clip_low": 0.2, "clip_high": 0.2, "updates": 2}),
         (prescriptions.lower_upper_clip, {"clip_low": 0.2, "clip_high": 0.3, "updates": 1}),
@@ -102,3 +103,28 @@ def test_numbers_are_the_users_own() -> None:
     unknown = prescriptions.sample_full_distribution(Evidence("run"))
     assert unknown is not None
     assert unknown.action == "Sample rollouts from the full distribution: top-p 1, no top-k, no min-p"
+
+
+def test_groups_are_resampled_only_where_the_trainer_samples_others() -> None:
+    verl, trl = (
+        prescriptions.resample_zero_variance_groups(Evidence("run", dialect=DIALECTS.load(name), config=config))
+        for name, config in (("verl", TrainerConfig()), ("trl", TrainerConfig(accumulation=4)))
+    )
+    assert verl is not None
+    assert trl is not None
+    assert verl.changes == (Change("dynamic_sampling", True),)
+    assert trl.action == "Take twice the prompts per update"
+    assert DIALECTS.load("trl").patch(trl.changes, TrainerConfig()) == ("GRPOConfig(gradient_accumulation_steps=8)",)
+
+
+def test_a_generation_of_fixed_size_is_not_patched_by_accumulation() -> None:
+    for settings in ({"prompts": "generation_batch_size=64"}, {"updates": "steps_per_generation=4"}):
+        config = TrainerConfig(accumulation=4, user_settings=settings)
+        assert prescriptions.take_more_prompts(Evidence("run", config=config)).changes == ()
+
+
+def test_the_kl_penalty_begins_below_the_labs_and_says_so() -> None:
+    penalty = prescriptions.add_kl_penalty(Evidence("run"))
+    assert penalty is not None
+    assert penalty.changes == (Change("kl", 0.01),)
+    assert "The lab's coefficient is for a tiny model" in penalty.why

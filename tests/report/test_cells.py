@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from breadth.base.errors import MeasureError
 from breadth.measure.intervals import Interval
 from breadth.report.cells import (
+    MIN_PERCENT,
     PERCENT,
     Cell,
     IntervalLike,
@@ -20,8 +21,10 @@ from breadth.report.cells import (
     enum_member,
     floats,
     format_cell,
+    format_factor,
     format_interval,
     format_number,
+    format_pair,
     interval_decimals,
     interval_origin,
     is_number,
@@ -198,6 +201,42 @@ def test_typeset_changes_minus_signs_only() -> None:
 def test_every_number_can_be_written_and_small_ones_read_back(value: float, unit: str, decimals: int | None) -> None:
     text = format_number(value, unit, decimals, bare=True)
     assert text
-    if decimals is None and abs(value) < 1e100:
+    is_negligible = unit == PERCENT and 0 < abs(value) * 100 < MIN_PERCENT
+    if decimals is None and abs(value) < 1e100 and not is_negligible:
         read = float(text.replace(",", "")) / (100 if unit == PERCENT else 1)
         assert math.isclose(read, value, rel_tol=0.0051, abs_tol=1e-300)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(4.71e-12, "<0.01%"), (-4.71e-12, "0%"), (0.0, "0%"), (-0.0, "0%"), (0.0002, "0.02%")]
+)
+def test_a_negligible_percentage_is_no_power_of_ten(value: float, text: str) -> None:
+    assert format_number(value, PERCENT) == text
+
+
+def test_an_interval_that_says_nothing_is_none() -> None:
+    assert format_cell(Interval(400_000.0, 0.0, math.inf)) == "400,000 (no interval)"
+    assert format_cell(Interval(5.0, 2.0, math.inf)) == "5.0 (2.0 to ∞)"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [
+        (9.77e-05, 0.00352, "0.0001 to 0.00352"),
+        (0.525, 0.125, "0.525 to 0.125"),
+        (-3.0, 120.0, "-3 to 120"),
+        (0.0, 0.0, "0 to 0"),
+        (2e-7, 1e-6, "2e-7 to 1e-6"),
+    ],
+)
+def test_two_numbers_share_the_decimals_of_the_larger(start: float, end: float, text: str) -> None:
+    assert format_pair(start, end) == text
+
+
+def test_a_factor_beyond_measure_is_not_counted_out() -> None:
+    assert [format_factor(value) for value in (2.54, 34.2, 1340.4, 1e9)] == [
+        "2.5",
+        "34",
+        "1,300",
+        "more than a million",
+    ]

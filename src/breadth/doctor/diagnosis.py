@@ -115,15 +115,26 @@ def diagnose_run(evidence: Evidence, checks: Mapping[str, Check] | None = None) 
 
 
 def causes_of(name: str, checks: Mapping[str, Check], kept: Mapping[str, Finding], order: list[str]) -> tuple[str, ...]:
-    """Return the findings that may have caused one; of two that could cause each other, only the earlier check.
+    """Return the findings that may have caused one; of findings that could cause each other, only the earlier check.
 
-    A failure that happened before is the cause of one that happened later, never the other way round.
+    A later check is no cause where it may itself come from this one, directly or through others that were found: no
+    finding comes from itself.
     """
 
-    def is_mutual(cause: str) -> bool:
-        return name in checks[cause].causes and order.index(name) < order.index(cause)
+    def origins(start: str) -> set[str]:
+        reached: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = {cause for cause in checks[waiting.pop()].causes if cause in kept} - reached
+            reached |= new
+            waiting += new
+        return reached
 
-    return tuple(cause for cause in checks[name].causes if cause in kept and not is_mutual(cause))
+    return tuple(
+        cause
+        for cause in checks[name].causes
+        if cause in kept and not (order.index(name) < order.index(cause) and name in origins(cause))
+    )
 
 
 def is_relevant(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> bool:

@@ -55,6 +55,8 @@ class Prescription:
     """What it costs or may break."""
     source: str = ""
     """The paper or issue that shows that it helps."""
+    effect: str = ""
+    """Its name in `breadth.doctor.lab_effects.LAB_EFFECTS`; empty where the lab has not measured it."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Finding:
     cost: str = ""
     """What it has cost so far."""
     prescriptions: tuple[Prescription, ...] = ()
-    """What to do, largest expected effect first."""
+    """What to do: going back first, then by what the lab found (`breadth.doctor.lab_effects`)."""
     invalidates: tuple[str, ...] = ()
     """Findings that read the same numbers and are not reliable while this one holds."""
     explained_by: tuple[str, ...] = ()

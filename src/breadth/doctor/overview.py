@@ -19,7 +19,7 @@ from breadth.report.cells import Cell, Missing
 from breadth.report.sections import Axis, Column, Curve, Event, Fact, Facts, Page, Section, Table, Text
 from breadth.report.sections import Series as Line
 from breadth.runs.importer import IMPORTERS
-from breadth.runs.names import METRIC_NAMES, describe_metric
+from breadth.runs.names import METRIC_NAMES, describe_metric, metric_words
 from breadth.runs.outcomes import correctness_sql
 from breadth.runs.reader import MetricSeries, Run
 
@@ -234,12 +234,13 @@ def metric_curve(run: Run, name: str) -> Curve | None:
         return None  # for a constant the table is enough
     logged = run.header.names.get(name, name)
     events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in visible_jumps(series)]
+    title = metric_words(name).removeprefix("the ")
     lines = [Line(metric_label(name), series.steps.tolist(), series.values.tolist())]
     return Curve(
-        name.replace("_", " ").capitalize(),
+        title[0].upper() + title[1:],
         lines,
         Axis("step"),
-        Axis(name, METRIC_UNITS.get(name, "")),
+        Axis(logged, METRIC_UNITS.get(name, "")),
         events=events,
         note=f"Logged as {logged}." if logged != name else "",
     )

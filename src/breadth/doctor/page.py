@@ -8,7 +8,8 @@ four names its ``run``. An inconclusive check has missing, switch_on and undecid
 decide); what is excluded has because, the number that excludes it. A finding has name, severity (critical, warning,
 note), confidence (certain, strong, likely), loop (training, inference, both, configuration), headline, evidence (name,
 value, unit, note; a value with an interval is an object of value, low, high), cost, disproof, explained_by and
-prescriptions (action, why, side_effect, source, changes by our setting names, and patch: lines in the user's dialect).
+prescriptions (action, why, side_effect, source, changes by our setting names, effect: what
+breadth's lab found, or null, and patch: lines in the user's dialect).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Finding, Prescription, worst_severity
+from breadth.doctor.lab_effects import LAB_EFFECTS, describe_lab_effect
 from breadth.doctor.overview import metric_curves
 from breadth.doctor.trainer_config import ConfigDialect, dialect_of
 from breadth.report.cells import Cell
@@ -226,6 +228,8 @@ def prescription_lines(
     from textwrap import wrap
 
     text = f"{number}. {prescription.action}. {prescription.why}"
+    found = describe_lab_effect(prescription.effect)
+    text += f" {found}" if found else ""
     text += f" But: {prescription.side_effect}" if prescription.side_effect else ""
     text += f" [{prescription.source}]" if prescription.source else ""
     yield from (f"# {line}" for line in wrap(text, COMMENT_WIDTH))
@@ -305,9 +309,20 @@ def encode_prescription(prescription: Prescription, finding: Finding, diagnosis:
         "why": prescription.why,
         "side_effect": prescription.side_effect,
         "source": prescription.source,
+        "effect": encode_effect(prescription.effect),
         "changes": [{"setting": change.setting, "value": change.value} for change in prescription.changes],
         "patch": list(render_patch(prescription, finding, diagnosis.evidence)),
     }
+
+
+def encode_effect(name: str) -> dict[str, Any] | None:
+    """Return what the lab found for a remedy; None where it was not measured."""
+    if name not in LAB_EFFECTS:
+        return None
+    effect = LAB_EFFECTS[name]
+    found = {"pass@1": effect.pass_at_1, "pass@64": effect.pass_at_64}
+    numbers = {key: {"value": change.value, "low": change.low, "high": change.high} for key, change in found.items()}
+    return {"remedy": name, "setting": effect.setting, **numbers}
 
 
 def render_patch(prescription: Prescription, finding: Finding, evidence: Evidence) -> tuple[str, ...]:

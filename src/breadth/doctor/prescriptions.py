@@ -5,9 +5,19 @@ Each prescription carries the settings that let it act in this configuration, it
 
 from __future__ import annotations
 
-from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Change, Prescription
+from collections.abc import Iterable
 
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.score_course import LOST, score_fall
+from breadth.doctor.finding import Change, Prescription
+from breadth.doctor.lab_effects import LAB_EFFECTS, LabRank
+
+KL_PENALTY = 0.01
+"""KL coefficient to begin with: between what large models are trained with (verl's default 0.001, DeepSeekMath's 0.04)
+and the lab's 0.15, on a logarithmic scale.
+"""
+CANNOT_REFILL = frozenset({"trl"})
+"""Trainers that can drop zero-variance groups but sample no others instead; their advantage is zero already."""
 CLIP_HIGH = 0.28
 """Upper clip of DAPO (arXiv 2503.14476)."""
 UPDATES_PER_GENERATION = 4
@@ -17,6 +27,21 @@ DAPO takes 16, and each further update is more off-policy; the lab's experiments
 """
 ENTROPY_TARGET_SHARE = 0.7
 """Share of the initial entropy to hold, as in the lab's arm `entropy-target`; 1 would forbid learning."""
+
+
+def sort_by_lab_effect(remedies: Iterable[Prescription | None]) -> tuple[Prescription, ...]:
+    """Order the remedies that answer one finding by what the lab found; Nones are left out.
+
+    First those that kept more pass@64 with no significant loss of pass@1, then those not measured, in the order given,
+    then those for which nothing was shown, and at last those with a significant loss; measured ones by the change of
+    pass@64.
+    """
+
+    def place(remedy: Prescription) -> tuple[int, float]:
+        effect = LAB_EFFECTS.get(remedy.effect)
+        return (LabRank.NOT_MEASURED, 0.0) if effect is None else (effect.rank, -effect.pass_at_64.value)
+
+    return tuple(sorted((remedy for remedy in remedies if remedy is not None), key=place))
 
 
 def raise_upper_clip(evidence: Evidence) -> Prescription | None:
@@ -40,6 +65,7 @@ def raise_upper_clip(evidence: Evidence) -> Prescription | None:
         tuple(changes),
         "Entropy may rise without bound late in a run, so watch it.",
         "DAPO, arXiv 2503.14476",
+        effect="clip-higher",
     )
 
 
@@ -61,6 +87,7 @@ def add_kl_cov(evidence: Evidence) -> Prescription:
         tuple(changes),
         "On some models entropy surges after long training (Entropy-Mechanism-of-RL#20).",
         "arXiv 2505.22617",
+        effect="kl-cov",
     )
 
 
@@ -73,20 +100,23 @@ def hold_entropy(start: float) -> Prescription:
         (Change("entropy_adaptive", True), Change("entropy_target", target)),
         "It rewards entropy on every token; where the uncertainty is about results, not routes, it costs score.",
         "Skywork OR1, arXiv 2505.22312",
+        effect="entropy-target",
     )
 
 
 def add_kl_penalty(evidence: Evidence) -> Prescription | None:
-    """Add a small KL penalty to the reference policy; None where there is one."""
+    """Add a KL penalty to the reference policy; None where there is one."""
     if evidence.config.kl:
         return None
     return Prescription(
-        "Add a small KL penalty to the reference policy",
-        "It keeps the answers that the base model can give; in the lab it kept higher pass@64, vote accuracy and score"
-        " than plain GRPO.",
-        (Change("kl", 0.001),),
-        "One more forward pass per step, and a limit on how far training can go; raise it tenfold if nothing changes.",
-        "ProRL, arXiv 2505.24864; breadth's four corners",
+        f"Add a KL penalty to the reference policy, {KL_PENALTY:g} to begin with",
+        "It keeps the answers that the base model can give. The lab's coefficient is for a tiny model that moves far"
+        " from its base; large models are trained with 0.001 to 0.04, so start between and raise it, up to the lab's,"
+        " while entropy still falls.",
+        (Change("kl", KL_PENALTY),),
+        "One more forward pass per step, and a limit on how far training can go.",
+        "ProRL, arXiv 2505.24864; DeepSeekMath, arXiv 2402.03300; breadth's four corners",
+        effect="anchor",
     )
 
 
@@ -99,6 +129,14 @@ def lower_learning_rate(evidence: Evidence, share: float = 1 / 3) -> Prescriptio
         "What now happens within a few steps then happens slowly enough to correct.",
         () if wanted is None else (Change("learning_rate", wanted),),
         "Training is slower.",
+    )
+
+
+def set_learning_rate() -> Prescription:
+    """Give the optimizer a learning rate above zero."""
+    return Prescription(
+        "Give the optimizer a learning rate above zero, and check its schedule",
+        "At a rate of zero no gradient moves the policy; a resumed schedule may already be at its end.",
     )
 
 
@@ -116,6 +154,16 @@ def go_back_to(step: int) -> Prescription:
         f"Go back to the last checkpoint up to step {step:,}",
         "What the policy has lost since then no setting brings back; change the cause before you resume.",
     )
+
+
+def around_checkpoint(
+    evidence: Evidence, step: int | None, remedies: tuple[Prescription, ...]
+) -> tuple[Prescription, ...]:
+    """Add the way back before a step: first where the run is dead, that is its score has surely fallen; else last."""
+    fall = score_fall(evidence)
+    if fall is not None and fall.is_sure and fall.share >= LOST:
+        return (go_back_to(int(fall.best.last)), *remedies)
+    return remedies if step is None else (*remedies, resume_from_checkpoint(step))
 
 
 def lower_entropy_bonus(evidence: Evidence) -> Prescription | None:
@@ -150,8 +198,8 @@ def lower_upper_clip(evidence: Evidence) -> Prescription | None:
 
 
 def correct_mismatch(evidence: Evidence) -> Prescription | None:
-    """Correct the mismatch between trainer and sampler by truncated importance weights."""
-    if evidence.config.correct_mismatch:
+    """Correct the mismatch between trainer and sampler by truncated importance weights; None where both are one."""
+    if evidence.config.correct_mismatch or evidence.config.engine == "hf":
         return None
     return Prescription(
         "Weight rollouts by truncated importance sampling between trainer and sampler",
@@ -189,15 +237,39 @@ def mask_truncated(evidence: Evidence) -> Prescription | None:
 
 
 def resample_zero_variance_groups(evidence: Evidence) -> Prescription | None:
-    """Resample groups without variance in reward (dynamic sampling)."""
+    """Resample groups without variance in reward (dynamic sampling); more prompts where the trainer cannot."""
     if evidence.config.dynamic_sampling:
         return None
+    if trainer_of(evidence) in CANNOT_REFILL:
+        return take_more_prompts(evidence)
     return Prescription(
         "Resample groups whose rewards are all equal (dynamic sampling)",
         "Their advantage is zero: they cost compute and teach nothing.",
         (Change("dynamic_sampling", True),),
         "More rollouts per step; with a shaped reward hardly any group has zero variance and the filter does nothing.",
         "DAPO (dynamic sampling), arXiv 2503.14476; trl#3708",
+    )
+
+
+def trainer_of(evidence: Evidence) -> str:
+    """Return the name of the trainer, by its settings or its log; empty where it is not known."""
+    if evidence.dialect is not None:
+        return evidence.dialect.trainer
+    return "" if evidence.run is None else evidence.run.header.trainer
+
+
+def take_more_prompts(evidence: Evidence) -> Prescription:
+    """Take twice the prompts per update, where the trainer samples no others instead of zero-variance groups."""
+    config = evidence.config
+    fixed = "prompts" in config.user_settings or "steps_per_generation" in config.user_settings.get("updates", "")
+    changes = () if config.accumulation is None or fixed else (Change("accumulation", 2 * config.accumulation),)
+    return Prescription(
+        "Take twice the prompts per update",
+        "Your trainer samples no other groups instead of those with zero variance, and their advantage is zero already:"
+        " dropping them changes nothing. More prompts bring more groups that teach.",
+        changes,
+        "Twice the rollouts per update.",
+        "trl#3708",
     )
 
 
@@ -364,6 +436,7 @@ def hold_fork_entropy() -> Prescription:
         (Change("chain", "thermostat"),),
         "A floor above what the task needs keeps the policy from committing, so watch the reward.",
         "breadth's fork thermostat, after arXiv 2506.01939",
+        effect="thermostat",
     )
 
 
@@ -375,6 +448,7 @@ def train_on_forks() -> Prescription:
         (Change("chain", "forking"),),
         "The gain grows with model size: about none at 8B.",
         "arXiv 2506.01939",
+        effect="forking",
     )
 
 
@@ -409,6 +483,7 @@ def add_answer_bonus() -> Prescription:
         (),
         "Answers that cannot be parsed must get no bonus, or the policy explores by breaking the format.",
         "arXiv 2509.06941; breadth.training.OutcomeBonus",
+        effect="ucb",
     )
 
 

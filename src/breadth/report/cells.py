@@ -102,6 +102,10 @@ SIGNIFICANT_DIGITS = 3
 """Digits of a number without an interval: enough to compare, not more than it deserves."""
 
 MIN_DECIMAL, MAX_DECIMAL, MAX_DECIMALS = 1e-4, 1e15, 6
+MAX_FACTOR = 1_000_000
+"""Factor from which on its size says nothing more."""
+MIN_PERCENT = 0.01
+"""Smallest percentage written out; a smaller one is shown as less than it."""
 NON_FINITE = ("NaN", "∞", "-∞")
 
 
@@ -113,7 +117,11 @@ def format_number(value: float, unit: str = "", decimals: int | None = None, *, 
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
-    digits = format_digits(scale_to_unit(value, unit), decimals)
+    scaled = scale_to_unit(value, unit)
+    if unit == PERCENT and decimals is None and 0 < abs(scaled) < MIN_PERCENT:
+        digits = f"<{MIN_PERCENT}" if scaled > 0 else "0"
+    else:
+        digits = format_digits(scaled, decimals)
     if bare or not unit or digits in NON_FINITE:
         return digits
     return digits + unit if unit == PERCENT else f"{digits} {one_line(unit)}"
@@ -123,14 +131,30 @@ def format_interval(cell: IntervalLike, unit: str = "", decimals: int | None = N
     """Format a number with its interval: ``0.42 nats (0.38 to 0.47)``, ``42% (38% to 47%)``.
 
     Without ``decimals`` the digits follow the half width (``interval_decimals``). An interval whose ends are both NaN
-    is written as ``no interval``.
+    is written as ``no interval``, and so is one from zero, or a number below, to infinity: it says nothing.
     """
     value, low, high = (float(part) for part in (cell.value, cell.low, cell.high))
-    if math.isnan(low) and math.isnan(high):
+    if (math.isnan(low) and math.isnan(high)) or (-math.inf < low <= 0 and math.isinf(high)):
         return f"{format_number(value, unit, decimals, bare=bare)} (no interval)"
     digits = interval_decimals(cell, unit) if decimals is None else decimals
     ends = [format_number(end, unit, digits, bare=bare or unit != PERCENT) for end in (low, high)]
     return f"{format_number(value, unit, digits, bare=bare)} ({ends[0]} to {ends[1]})"
+
+
+def format_pair(start: float, end: float, between: str = " to ") -> str:
+    """Format two numbers with the decimals of the larger: ``0.0001 to 0.00352``, not ``9.77e-05 to 0.00352``."""
+    largest = max(abs(start), abs(end))
+    if not MIN_DECIMAL <= largest < MAX_DECIMAL:
+        return between.join(format_number(float(value)) for value in (start, end))
+    decimals = max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(largest)))
+    return between.join(trim_zeros(format_fixed(float(value), decimals)) for value in (start, end))
+
+
+def format_factor(value: float) -> str:
+    """Format a factor for a sentence with two digits: ``2.5``, ``34``, ``1,300``, ``more than a million``."""
+    if value > MAX_FACTOR:
+        return "more than a million"
+    return f"{value:.2g}" if value < 99.5 else f"{float(f'{value:.2g}'):,.0f}"
 
 
 def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:

@@ -371,6 +371,25 @@ _BLANK = re.compile(r"[\s_-]+")
 _ABBREVIATION = re.compile(r"(?<=[a-z])\.(?=[\s_-]|$)")
 
 
+METRIC_WORDS = {
+    "kl_reference": "the KL to the reference",
+    "kl_old": "the KL to the sampling policy",
+    "truncated": "the share of truncated completions",
+    "length": "the mean length",
+    "zero_variance_groups": "the share of zero-variance groups",
+    "reward_std": "the spread of the rewards",
+    "grad_norm": "the gradient norm",
+    "mismatch": "the mismatch of trainer and sampler",
+    "clip_fraction": "the share of clipped tokens",
+}
+"""Our name -> plain words for a metric that was not logged, where the name with spaces would not do."""
+
+
+def metric_words(name: str) -> str:
+    """Return plain words for one of our metric names."""
+    return METRIC_WORDS.get(name, name.replace("_", " "))
+
+
 def describe_metric(name: str) -> str:
     """Say what one of our metric names means; empty for a trainer's own name."""
     return METRIC_NAMES[name][0] if name in METRIC_NAMES else ""

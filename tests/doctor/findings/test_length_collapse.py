@@ -101,7 +101,7 @@ def test_tokens_of_rollouts_stand_in_for_a_length_that_is_not_logged(make: Any) 
 def test_what_is_missing_is_named_and_a_configuration_alone_is_not_asked(make: Any) -> None:
     found = FINDING.check(make(reward=T))
     assert isinstance(found, CannotTell)
-    assert found.missing == "length is not logged"
+    assert found.missing == "the mean length is not logged"
     assert FINDING.check(Evidence("a configuration", config=TrainerConfig())) is None
 
 

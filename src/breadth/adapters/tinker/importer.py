@@ -141,9 +141,6 @@ class TinkerImporter:
         {
             "rollouts": "tinker_cookbook.rl.train.Config(rollout_json_export=True)",
             "entropy": "train with tinker_cookbook.rl.train.main: it logs optim/entropy at every step",
-            "kl_reference": (
-                "tinker_cookbook.rl.train.Config(kl_penalty_coef=0.01, kl_reference_config=KLReferenceConfig(...))"
-            ),
         }
     )
     """What to set in ``tinker_cookbook.rl.train.Config``."""

@@ -18,6 +18,7 @@ from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
 from breadth.runs.importer import IMPORTERS
+from breadth.runs.names import metric_words
 from breadth.runs.outcomes import ANY_BUDGET, Samples, budget_name, read_samples, rollout_steps, sample_budgets
 from breadth.runs.reader import MetricSeries, Run
 
@@ -80,8 +81,10 @@ class Evidence:
         return self._courses[name, split]
 
     def logged_name(self, name: str) -> str:
-        """Return the trainer's own name of a metric."""
-        return name if self.run is None else self.run.header.names.get(name, name)
+        """Return the trainer's own name of a metric; plain words for one that was not logged."""
+        logged = () if self.run is None else self.run.metric_names()
+        theirs = None if self.run is None else self.run.header.names.get(name)
+        return theirs or (name if name in logged else metric_words(name))
 
     def describe_steps(self, name: str) -> str:
         """Return the trainer's name of a metric and the steps it covers, as text."""
@@ -141,7 +144,7 @@ class Evidence:
                 "find out why it is NaN",
             )
         if found is None:
-            return CannotTell(finding, f"{metric.replace('_', ' ')} is not logged", self.how_to_log(metric))
+            return CannotTell(finding, f"{metric_words(metric)} is not logged", self.how_to_log(metric))
         return CannotTell(
             finding,
             f"{self.logged_name(metric)} has {len(found)} usable points; {MIN_POINTS} are needed",

@@ -105,7 +105,7 @@ class DiversityTransfer:
             ""
             if covered is None
             else f"Over the same steps pass@{covered[0]} changed by {covered[1].change.value:+.2g}.",
-            tuple(remedy for remedy in wanted if remedy is not None),
+            prescriptions.sort_by_lab_effect(wanted),
         )
 
 

@@ -209,13 +209,12 @@ def _facts(evidence: Evidence, name: str, now: Trend, explained: float, score: T
 
 
 def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, ...]:
-    wanted = [
+    remedies = (
         prescriptions.lower_learning_rate(evidence),
         prescriptions.raise_kl_penalty(evidence),
         prescriptions.correct_mismatch(evidence),
-        None if step is None else prescriptions.resume_from_checkpoint(step),
-    ]
-    return tuple(remedy for remedy in wanted if remedy is not None)
+    )
+    return prescriptions.around_checkpoint(evidence, step, prescriptions.sort_by_lab_effect(remedies))
 
 
 FINDING = Drift()

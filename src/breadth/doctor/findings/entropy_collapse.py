@@ -210,15 +210,14 @@ def _prescriptions(evidence: Evidence, start: float, floor: float) -> tuple[Pres
     step = evidence.first_step_past("entropy", floor * start, below=True)
     kind = None if evidence.run is None else evidence.run.header.entropies.get("entropy")
     per_token = kind is not None and kind.aggregation == "token-mean"
-    wanted = [
-        prescriptions.raise_upper_clip(evidence) if not evidence.config.on_policy else None,
-        prescriptions.hold_entropy(start) if per_token else None,
+    remedies = (
         prescriptions.add_kl_penalty(evidence),
+        prescriptions.hold_entropy(start) if per_token else None,
+        prescriptions.raise_upper_clip(evidence),
         prescriptions.add_kl_cov(evidence),
-        prescriptions.raise_upper_clip(evidence) if evidence.config.on_policy else None,
-        None if step is None else prescriptions.resume_from_checkpoint(step),
-    ]
-    return tuple(remedy for remedy in wanted if remedy is not None)
+    )
+    back = () if step is None else (prescriptions.resume_from_checkpoint(step),)
+    return (*prescriptions.sort_by_lab_effect(remedies), *back)
 
 
 FINDING = EntropyCollapse()

@@ -15,6 +15,7 @@ from breadth.doctor.findings.entropy_collapse import DOUBLED, exclude_by_ratio
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
+from breadth.report.cells import format_factor
 from breadth.report.sections import Fact, Severity
 
 TRUNCATED_ABOVE = 1.2
@@ -90,7 +91,7 @@ class EntropyExplosion:
             self.severity(factor, score, over=over, has_fallen=has_fallen),
             "likely" if score is None else "strong",
             "training",
-            f"Entropy {'rose' if when else 'has risen'} to {factor.value:.3g} times its start{when}"
+            f"Entropy {'rose' if when else 'has risen'} to {format_factor(factor.value)} times its start{when}"
             f"{since or describe_score_trend(score)}.",
             _facts(evidence, course, factor, score),
             "The score rises again while entropy stays at this level.",
@@ -150,9 +151,8 @@ def _prescriptions(evidence: Evidence, step: int | None) -> tuple[Prescription, 
         mask if not leads and cut is not None and cut.verdict == "rising" else None,
         prescriptions.correct_mismatch(evidence) if has_two_engines(evidence) else None,
         prescriptions.lower_learning_rate(evidence),
-        None if step is None else prescriptions.resume_from_checkpoint(step),
     ]
-    return tuple(remedy for remedy in wanted if remedy is not None)
+    return prescriptions.around_checkpoint(evidence, step, prescriptions.sort_by_lab_effect(wanted))
 
 
 def attribute_to_truncated(evidence: Evidence) -> Interval | None:

@@ -110,14 +110,13 @@ class ForkCollapse:
             _facts(ends, found),
             "On the problems of the first steps the same policy is as uncertain at its forks as it was then.",
             f"{found.lost:.0%} of the lost entropy was lost at forks.",
-            (
-                prescriptions.hold_fork_entropy(),
-                *(
-                    remedy
-                    for remedy in (prescriptions.add_kl_penalty(evidence), prescriptions.raise_upper_clip(evidence))
-                    if remedy is not None
-                ),
-                prescriptions.train_on_forks(),
+            prescriptions.sort_by_lab_effect(
+                (
+                    prescriptions.add_kl_penalty(evidence),
+                    prescriptions.hold_fork_entropy(),
+                    prescriptions.raise_upper_clip(evidence),
+                    prescriptions.train_on_forks(),
+                )
             ),
         )
 

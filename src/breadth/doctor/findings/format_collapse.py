@@ -128,10 +128,8 @@ class FormatCollapse:
             _facts(evidence, ends, found),
             "On the same problems at the same temperature, the policy still writes in the formats of the start.",
             "",
-            tuple(
-                remedy
-                for remedy in (prescriptions.add_kl_penalty(evidence), prescriptions.mix_formats(found.leading))
-                if remedy is not None
+            prescriptions.sort_by_lab_effect(
+                (prescriptions.add_kl_penalty(evidence), prescriptions.mix_formats(found.leading))
             ),
         )
 

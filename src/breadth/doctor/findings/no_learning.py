@@ -152,7 +152,7 @@ def report_dead(evidence: Evidence, text: str, fact: Fact, since: float) -> Find
         tuple(facts),
         "The weights of two later checkpoints differ.",
         "Every step since then cost its rollouts and changed nothing.",
-        _dead_prescriptions(None if since <= first else int(since)),
+        _dead_prescriptions(evidence, None if since <= first else int(since)),
     )
 
 
@@ -182,11 +182,14 @@ def describe(moved: Interval) -> str:
     return f"changed by {moved.value:+.2g} ({moved.low:+.2g} to {moved.high:+.2g})"
 
 
-def _dead_prescriptions(since: int | None) -> tuple[Prescription, ...]:
+def _dead_prescriptions(evidence: Evidence, since: int | None) -> tuple[Prescription, ...]:
+    rate = evidence.series("learning_rate")
+    if rate is not None and len(rate) and not (np.abs(rate.values) > NO_RATE).any():
+        return (prescriptions.set_learning_rate(),)
     wanted = [
         None if since is None else prescriptions.go_back_to(since - 1),
         prescriptions.inspect_signal(),
-        prescriptions.filter_problems(easier=True) if since is None else None,
+        prescriptions.filter_problems(easier=True) if since is None else prescriptions.lower_learning_rate(evidence),
     ]
     return tuple(remedy for remedy in wanted if remedy is not None)
 

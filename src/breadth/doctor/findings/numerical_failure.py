@@ -13,6 +13,7 @@ from breadth.doctor.evidence.log_defects import NanRun, nan_runs
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.report.cells import format_factor, format_number
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries
 
@@ -122,9 +123,10 @@ class NumericalFailure:
                 yield describe(
                     evidence,
                     Severity.WARNING if len(large) >= self.spikes else Severity.NOTE,
-                    f"{evidence.logged_name(name)} reached {peak:.1e}, first above {self.huge:,.0f} at step {step:,}.",
+                    f"{evidence.logged_name(name)} reached {format_number(peak)}, first above {self.huge:,.0f} at step"
+                    f" {step:,}.",
                     (
-                        Fact("largest value", f"{peak:.2e}", "", evidence.describe_steps(name)),
+                        Fact("largest value", peak, "", evidence.describe_steps(name)),
                         Fact("steps above it", len(large)),
                     ),
                     step,
@@ -141,7 +143,7 @@ class NumericalFailure:
             yield describe(
                 evidence,
                 Severity.WARNING,
-                f"The gradient norm rose to {grown.value:,.0f} times its start at steps {step:,} to"
+                f"The gradient norm rose to {format_factor(grown.value)} times its start at steps {step:,} to"
                 f" {course.highest.last:,.0f}.",
                 (Fact("times its start", grown), Fact("gradient norm then", course.highest.level)),
                 step,
@@ -204,7 +206,7 @@ def _prescriptions(evidence: Evidence, severity: Severity, step: int | None) -> 
     if severity is Severity.NOTE:
         return (prescriptions.lower_learning_rate(evidence),)
     wanted = [
-        None if step is None else prescriptions.go_back_to(step - 1),
+        prescriptions.go_back_to(step - 1) if step is not None and step > 1 else None,
         prescriptions.lower_learning_rate(evidence),
         prescriptions.correct_mismatch(evidence) if evidence.config.engine in ("vllm", "sglang") else None,
         prescriptions.match_precision() if evidence.config.engine in ("vllm", "sglang") else None,

@@ -110,7 +110,7 @@ class Overconfidence:
             f"No vote finds the correct answer there: of the votes that stop at {self.agree} alike, {mistaken[0]:.0%}"
             " are"
             f" wrong now, {mistaken[1]:.0%} at the start.",
-            tuple(remedy for remedy in wanted if remedy is not None),
+            prescriptions.sort_by_lab_effect(wanted),
         )
 
 

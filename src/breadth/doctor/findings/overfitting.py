@@ -10,6 +10,7 @@ from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.score_course import ScoreFall, measure_held_out_fall, score_fall
 from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
+from breadth.report.cells import format_pair
 from breadth.report.sections import Fact, Severity
 
 
@@ -71,7 +72,7 @@ class Overfitting:
             Severity.CRITICAL if share >= self.far else Severity.WARNING,
             "strong",
             "training",
-            f"The held-out score has fallen from {change.start:.3g} to {change.end:.3g} while training went on.",
+            f"The held-out score has fallen from {format_pair(change.start, change.end)} while training went on.",
             (Fact(f"change of {change.name}", change.change, "", change.where),),
             "Other held-out problems of the same kind show no fall.",
             prescriptions=(prescriptions.add_problems(),),
@@ -103,7 +104,7 @@ class Overfitting:
             Severity.NOTE if held_out.was_low_before else severity,
             "strong",
             "training",
-            f"The held-out score has fallen from {best.level.value:.3g} to {end.level.value:.3g}, while the training"
+            f"The held-out score has fallen from {format_pair(best.level.value, end.level.value)}, while the training"
             " score has not.",
             tuple(facts),
             "Other held-out problems of the same kind show no fall.",

@@ -118,7 +118,8 @@ class OverlyHard:
         """Build the finding."""
         share = hard.share.value
         groups = f"{'' if hard.groups or share > 0.995 else 'at least '}{share:.0%} of the groups"
-        wasted = f"{share / max(1 - share, 1e-3):.1f} rollouts were wasted for each that could teach something"
+        ratio = f"{share / (1 - share):.1f}" if share <= 0.99 else "more than 99"
+        wasted = f"{ratio} rollouts were wasted for each that could teach something"
         return Finding(
             "overly-hard",
             Severity.CRITICAL if hard.share.low > self.most else Severity.WARNING,

@@ -19,6 +19,7 @@ from breadth.doctor.evidence.scores import (
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.trends import Trend
+from breadth.report.cells import PERCENT, format_number, format_pair
 from breadth.report.sections import Fact, Severity
 
 FORM = re.compile(r"format|xml|struct|json|boxed|(?<![a-z])(?:tags?|think|style)(?![a-z])")
@@ -211,7 +212,7 @@ def missing_comparison(evidence: Evidence, evaluation: ScoreChange | None, count
 def describe_change(score: ScoreChange) -> str:
     """Say in words how a score has changed."""
     verb = {"falling": "fallen", "flat": "stayed flat"}.get(score.verdict, "not followed")
-    return f"{verb} ({score.start:.3g} to {score.end:.3g})"
+    return f"{verb} ({format_pair(score.start, score.end)})"
 
 
 def _gain(evidence: Evidence, reward: Trend) -> Fact:
@@ -221,7 +222,7 @@ def _gain(evidence: Evidence, reward: Trend) -> Fact:
 
 
 def _component(part: RewardPart) -> Fact:
-    share = "its weight is not known" if part.share is None else f"{part.share:.0%} of the rise"
+    share = "its weight is not known" if part.share is None else f"{format_number(part.share, PERCENT, 0)} of the rise"
     return Fact(
         f"change of {part.name}",
         part.change.change,

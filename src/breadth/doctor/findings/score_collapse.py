@@ -11,6 +11,7 @@ from breadth.doctor.evidence.score_course import LOST, ScoreFall, score_fall
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.evidence.story import RunEvent, events_before, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.report.cells import format_pair
 from breadth.report.sections import Fact, Severity
 
 
@@ -55,11 +56,11 @@ class ScoreCollapse:
         if fall is None:
             return evidence.missing_metric("score-collapse", "reward")
         if fall.share < self.lost and fall.most < self.lost:
-            return Excluded("score-collapse", f"the end lies at most {max(fall.most, 0.0):.0%} below the best stretch")
+            return Excluded("score-collapse", f"the end lies at most {max(0.0, fall.most):.0%} below the best stretch")
         if fall.share < self.lost or not fall.is_sure:
             return CannotTell(
                 "score-collapse",
-                f"the end of {fall.name} lies {max(fall.share, 0.0):.0%} below its best stretch, and its noise leaves"
+                f"the end of {fall.name} lies {max(0.0, fall.share):.0%} below its best stretch, and its noise leaves"
                 f" up to {fall.most:.0%} open",
                 "larger batches, or more steps",
                 undecided=True,
@@ -77,12 +78,12 @@ class ScoreCollapse:
             Severity.NOTE if fall.was_low_before else severity,
             "strong" if fall.size.low > 0 and not fall.was_low_before else "likely",
             "training",
-            f"The score has fallen from {best:.3g} to {end:.3g}{since}: {min(fall.share, 9.99):.0%} of its best is"
+            f"The score has fallen from {format_pair(best, end)}{since}: {min(fall.share, 9.99):.0%} of its best is"
             " gone.",
             _facts(fall, before, tell_story(evidence)),
             "The checkpoint of the best stretch scores no better on the same problems, or the problems got harder.",
             describe_cost(fall),
-            _prescriptions(fall),
+            _prescriptions(evidence, fall, before),
         )
 
 
@@ -110,8 +111,19 @@ def _facts(fall: ScoreFall, before: tuple[RunEvent, ...], story: str) -> tuple[F
     return tuple(facts)
 
 
-def _prescriptions(fall: ScoreFall) -> tuple[Prescription, ...]:
-    return (prescriptions.go_back_to(int(fall.best.last)),)
+def _prescriptions(evidence: Evidence, fall: ScoreFall, before: tuple[RunEvent, ...]) -> tuple[Prescription, ...]:
+    """Go back, then change what moved first; a lower learning rate where nothing did."""
+    moved = {event.metric for event in before}
+    wanted = [
+        prescriptions.raise_length_cap(evidence) if "truncated" in moved else None,
+        prescriptions.raise_kl_penalty(evidence) if "kl_reference" in moved else None,
+        prescriptions.correct_mismatch(evidence) if "mismatch" in moved else None,
+        prescriptions.inspect_rewards() if "length" in moved else None,
+    ]
+    causes = [remedy for remedy in wanted if remedy is not None]
+    if not causes or moved & {"entropy", "grad_norm"}:
+        causes.append(prescriptions.lower_learning_rate(evidence))
+    return (prescriptions.go_back_to(int(fall.best.last)), *causes)
 
 
 FINDING = ScoreCollapse()

@@ -14,6 +14,7 @@ from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, L
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
+from breadth.runs.names import metric_words
 from breadth.runs.outcomes import Outcomes, count_outcomes
 
 
@@ -69,6 +70,7 @@ class ZeroVarianceGroups:
             return CannotTell("zero-variance-groups", shown, "more groups per step, or more steps", undecided=True)
         side = side_of_flat_groups(evidence)
         mean = float(flat.values.mean())
+        ratio = f"{mean / (1 - mean):.1f}" if mean <= 0.99 else "more than 99"
         return Finding(
             "zero-variance-groups",
             self.severity(evidence, level, side),
@@ -77,8 +79,7 @@ class ZeroVarianceGroups:
             f"{level.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
             _facts(evidence, flat, side),
             "Resampling groups until their rewards differ makes the score rise no faster for the same rollouts.",
-            f"Over the whole run {mean:.0%} of the rollouts were wasted: {mean / max(1 - mean, 0.01):.1f} for each that"
-            " taught something.",
+            f"Over the whole run {mean:.0%} of the rollouts were wasted: {ratio} for each that taught something.",
             _prescriptions(evidence, side),
         )
 
@@ -158,7 +159,7 @@ class ZeroVarianceGroups:
             return Excluded("zero-variance-groups", f"rewards within groups differ by {end.value:.2g}")
         return CannotTell(
             "zero-variance-groups",
-            "the share of flat groups is not logged",
+            f"{metric_words('zero_variance_groups')} is not logged",
             evidence.how_to_log("zero_variance_groups"),
         )
 
