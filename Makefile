@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-anywhere check lint types docs bench sbom mutate fuzz kill soak setup clean
+.PHONY: help demo test test-anywhere check lint types docs bench lock sbom mutate fuzz kill soak setup clean
 
 help:  ## list the commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ docs: $(VENV)/.dev  ## build the documentation into site/ (fails on an undocumen
 
 bench: $(VENV)/.dev $(VENV)/.model  ## run every benchmark; each prints a ratio to a named peer or limit
 	missed=; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file || missed="$$missed $$file"; done; test -z "$$missed" || { echo "bars not met:$$missed"; exit 1; }
+
+lock:  ## write requirements.lock: the core's dependencies with the hashes of all their files
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.8
+	echo hatchling | $(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --constraints constraints.txt \
+	  --generate-hashes --upgrade --no-annotate --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml -
 
 sbom: $(VENV)/.dev  ## write sbom.json, a CycloneDX bill of materials of the environment
 	$(PYTHON) -m venv $(VENV)/sbom

@@ -20,7 +20,6 @@ import os
 import platform
 import resource
 import secrets
-import shutil
 import socket
 import statistics
 import subprocess
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from install_size import measure_core, megabytes
 
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import Arrival, FakeServer, spawn_server
@@ -287,22 +287,6 @@ def said(body: str) -> str:
     )
 
 
-def weigh() -> int:
-    """Return the megabytes of a fresh environment with breadth in it."""
-    folder = Path(tempfile.mkdtemp())
-    try:
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", str(Path(__file__).parents[1])], check=True)
-        return megabytes(folder)
-    finally:
-        shutil.rmtree(folder)
-
-
-def megabytes(folder: Path) -> int:
-    """Return what a folder takes on the disk."""
-    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*")) // 2**20
-
-
 def told_by(python: str, code: str) -> str:
     """Return what a line of code prints in another environment."""
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
@@ -341,7 +325,9 @@ def figures(chosen: argparse.Namespace) -> dict[str, Any]:
         where = {
             name: Path(told_by(python, "import sys; print(sys.prefix)")) for name, python in others.items() if python
         }
-        done["megabytes"] = {"breadth": weigh()} | {name: megabytes(folder) for name, folder in where.items()}
+        done["megabytes"] = {"breadth": measure_core()["megabytes"]} | {
+            name: megabytes(folder) for name, folder in where.items()
+        }
         ratio = done["megabytes"]["breadth"] / OPTILLM_MEGABYTES
         print(
             f"megabytes installed: {done['megabytes']}; ours is {ratio:.3f}x of {OPTILLM_MEGABYTES} (the limit is 0.2x)"

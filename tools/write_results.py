@@ -230,7 +230,7 @@ def earlier_batches() -> Iterable[list[str]]:
 
 def inference_page() -> str:
     """Write the page of measurements at inference: the vote on a real server, the proxy, tune on unseen questions."""
-    live, proxy, blind = read("live"), read("proxy"), read("blind-tune")
+    live, proxy, blind, install = read("live"), read("proxy"), read("blind-tune"), read("install")
     lines = [
         INFERENCE,
         f"## A vote on a real llama.cpp server, {live['questions']} questions",
@@ -257,13 +257,20 @@ def inference_page() -> str:
         f" serve`, median of {proxy['pairs']} pairs.",
         "",
     ]
+    sizes = proxy["megabytes"] | {"breadth": install["megabytes"]}
     lines += table(
         ["tool", "version", "start, s", "installed, MB"],
         [
-            [tool, proxy["versions"][tool], str(proxy["start"][tool]["seconds"]), str(proxy["megabytes"][tool])]
+            [tool, proxy["versions"][tool], str(proxy["start"][tool]["seconds"]), str(sizes[tool])]
             for tool in proxy["start"]
         ],
     )
+    parts = ", ".join(f"{name} {size}" for name, size in install["parts"].items())
+    lines += [
+        "",
+        f"The size of breadth is that of its core, pip included (`{install['command']}`); its largest parts, in MB:"
+        f" {parts}.",
+    ]
     lines += ["", "## tune, on questions it never saw", "", "`python benchmarks/blind_tune.py`", ""]
     lines += [
         f"Shown {blind['questions']} questions, `tune` chose: {blind['chosen']}. On {blind['others']} others the best"

@@ -102,16 +102,18 @@ def row(name: str, place: str, effects: list[dict[str, Any]]) -> str:
     tried = [effect for effect in effects if effect["mechanism"].partition(" ")[0] == name]
     status = "<br>".join(describe(effect) for effect in tried) or "numbers checked, effect not measured"
     link = f"[`{name}`](reference/{place.partition(':')[0]}.md)"
-    return f"| {link} | {inspect.getdoc(kind).splitlines()[0]} | {source} | {off} | {recipes} | {status} |"
+    return f"| {link} | {(inspect.getdoc(kind) or '').splitlines()[0]} | {source} | {off} | {recipes} | {status} |"
 
 
 def describe_setting(value: Any) -> str:
     """Return a setting as one would write it in Python; of nested settings those that differ from their defaults."""
     if not dataclasses.is_dataclass(value):
         return repr(value)
-    changed = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    changed = {name: part for name, part in changed.items() if part != getattr(type(value)(), name)}
-    return f"{type(value).__name__}({', '.join(f'{name}={part!r}' for name, part in changed.items())})"
+    kind: Any = type(value)
+    usual = kind()
+    names = [field.name for field in dataclasses.fields(value)]
+    changed = [f"{name}={part!r}" for name in names if (part := getattr(value, name)) != getattr(usual, name)]
+    return f"{kind.__name__}({', '.join(changed)})"
 
 
 def describe(effect: dict[str, Any]) -> str:

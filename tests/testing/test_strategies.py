@@ -29,7 +29,23 @@ class Polite(Strategy):
         for _ in range(3):
             drawn: list[Candidate] = yield Ask(2)
             poll.add(drawn)
-        return majority(poll)
+        return replace(majority(poll), stopped="most")
+
+
+class Wordless(Polite):
+    """Does not say why it stopped."""
+
+    def __call__(self, task: Task) -> Run:
+        answer = yield from super().__call__(task)
+        return replace(answer, stopped="")
+
+
+@dataclass(frozen=True)
+class Unexampled(Polite):
+    """Has a setting without a default, and no example."""
+
+    size: int
+    """A setting."""
 
 
 class Stubborn(Polite):
@@ -128,6 +144,8 @@ def test_those_that_keep_to_it_pass() -> None:
         (Careless(), "cost is not complete"),
         (Brittle(), "every second sample"),
         (Silent(), "does not say so"),
+        (Wordless(), "why it stopped"),
+        (Unexampled(3), "'example' lacks a setting.*'size' is missing"),
     ],
 )
 def test_each_broken_one_is_caught(strategy: Strategy, said: str) -> None:

@@ -87,7 +87,7 @@ def check_strategy(
     - It ends when it gets no replies, empty texts, unreadable answers, or completions truncated at the token limit.
     - It answers when every second sample fails, when log-probs have gaps, and with one token per completion.
     - Without log-probs it works, or its notes say that it does not.
-    - Its answer keeps every candidate it was sent, so its cost is complete.
+    - Its answer keeps every candidate it was sent, so its cost is complete, and says why it stopped.
     - It and the example of its class survive TOML and pickle.
     """
     try:
@@ -127,6 +127,7 @@ def check_strategy(
     expect(bare.chosen is not None, "Without log-probs it answered nothing.")
     if strategy.needs & {"logprobs", "confidences"}:
         expect(bool(bare.notes), "It needs log-probs, had none, and does not say so.")
+    expect(full.answer.stopped, "Its answer does not say why it stopped: set 'stopped'.")
 
 
 def check_keeps_all(driven: DriveResult) -> None:
