@@ -12,7 +12,7 @@ import pytest
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Prescription
+from breadth.doctor.finding import Finding, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.lab_effects import LAB_EFFECTS, LabEffect, LabRank, describe_lab_effect
 from breadth.doctor.trainer_config import TrainerConfig
@@ -85,6 +85,7 @@ def test_remedies_are_ordered_by_what_the_lab_found() -> None:
 def test_a_collapse_is_answered_by_what_kept_breadth_first(make: Any, around: Any) -> None:
     config = TrainerConfig(updates=4, clip_high=0.2, kl=0.0)
     found = COLLAPSE.check(make(entropy=around(0.8 * 0.03**T, 0.005), reward=around(0.5 + 0 * T, 0.01), config=config))
+    assert isinstance(found, Finding)
     effects = [remedy.effect for remedy in found.prescriptions if remedy.effect]
     assert effects[0] == "anchor"
     assert effects == sorted(effects, key=lambda name: LAB_EFFECTS[name].rank)

@@ -379,7 +379,7 @@ METRIC_WORDS = {
     "zero_variance_groups": "the share of zero-variance groups",
     "reward_std": "the spread of the rewards",
     "grad_norm": "the gradient norm",
-    "mismatch": "the mismatch of trainer and sampler",
+    "mismatch": "the trainer-sampler mismatch",
     "clip_fraction": "the share of clipped tokens",
 }
 """Our name -> plain words for a metric that was not logged, where the name with spaces would not do."""

@@ -278,7 +278,7 @@ def test_a_metric_that_can_be_compared_with_nothing_is_not_called_clear(make: An
             prove_by_metric(evidence, 0.05, 4.0)
             == "mismatch can be compared neither with the entropy nor with its own start"
         )
-    assert prove_by_metric(make(reward=T), 0.05, 4.0) == "the mismatch of trainer and sampler is not logged"
+    assert prove_by_metric(make(reward=T), 0.05, 4.0) == "the trainer-sampler mismatch is not logged"
     assert prove_by_metric(make(mismatch=0.01 + 0 * T), 0.05, 4.0) is None
 
 
