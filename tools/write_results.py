@@ -55,8 +55,8 @@ How to hold it against us:
   the files were seen, labels unseen; the rules were changed after each lot. Only a first try is a test.
 - The rules that read the whole course of a run are newer than the tables of the lab's runs and of the peers: those were
   made with the rules before, which compared the first and the last eighth.
-- The faults, the generated courses and the lab's runs are ours, and so is the choice of labels. Our doctor sees the rollouts and settings of
-  the lab's runs; the peers see metrics.
+- The faults, the generated courses and the lab's runs are ours, and so is the choice of labels. Our doctor sees the
+  rollouts and settings of the lab's runs; the peers see metrics.
 - The labels of the real logs were opened after the constants were fixed. Then two things changed in reading: that
   `reward/NAME` is a component, and a note on components whose names say nothing.
 - The lab was evaluated six times, each time on new seeds. Most batches changed the rules, and none was used twice.
@@ -155,8 +155,8 @@ def doctor_page() -> str:
     never = [f"{tool} {noise[tool]['with a score that never moves']}" for tool in ("breadth", "rldoctor")]
     lines += [
         "",
-        "That the score of such a log never moves is true, and left out above (our no-learning, rldoctor's plateau). With"
-        f" it: {', '.join(never)}.",
+        "That the score of such a log never moves is true, and left out above: our no-learning, rldoctor's plateau."
+        f" With it: {', '.join(never)}.",
         "",
     ]
     lines += ["## Next to its peers, on the same files", "", f"`{peers['command']}`", ""]
@@ -184,7 +184,9 @@ def runs_lines() -> list[str]:
     rows = []
     for lot, seen in found["lots"].items():
         now = seen["now"]
-        rows.append([lot, "breadth, first try", seen["first try"]["failures named"], seen["first try"]["healthy alarmed"]])
+        rows.append(
+            [lot, "breadth, first try", seen["first try"]["failures named"], seen["first try"]["healthy alarmed"]]
+        )
         rows += [[lot, f"{tool}, now", now[tool]["failures named"], now[tool]["healthy alarmed"]] for tool in now]
     lines += [f"- Lot {lot}: {seen['what']}." for lot, seen in found["lots"].items()]
     lines += ["", *table(["lot", "tool", "failures named", "healthy alarmed"], rows), ""]
