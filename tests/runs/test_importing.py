@@ -173,6 +173,15 @@ def test_a_target_that_cannot_be_made_is_named_as_it_was_given(tmp_path: Path) -
     assert refused.value.problem.startswith(f"{tmp_path / 'file' / 'run'}: could not be written: ")
 
 
+def test_a_file_that_is_gone_when_it_is_read_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1, "reward": 0.5}\n', encoding="utf-8")
+    found, _ = importing.find_files([log], importing.all_importers())
+    log.unlink()
+    with pytest.raises(BrokenFileError, match=r"log\.jsonl: cannot be read: No such file"):
+        importing.import_recognised(found, tmp_path / "run")
+
+
 def test_a_full_disk_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
