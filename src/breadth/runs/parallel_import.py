@@ -78,7 +78,7 @@ def import_parallel(found: Sequence[RecognisedFile], folder: Path, progress: Pro
 
 
 def size_or_zero(path: Path) -> int:
-    """Return a file's size; 0 where it cannot be asked: whoever reads the file says why."""
+    """Return a file's size; 0 where it cannot be asked: reading the file will say why."""
     try:
         return path.stat().st_size
     except OSError:
