@@ -14,7 +14,7 @@ import pytest
 from breadth.base import settings
 from breadth.base.errors import BrokenFileError, UnknownFormatError, UnsafeFileError, WriteError
 from breadth.runs import importing
-from breadth.runs.importer import recognise
+from breadth.runs.importer import all_importers, recognise
 from breadth.runs.importing import ImportFailure, ImportSummary, import_files, read_logs
 from breadth.runs.reader import Run
 from breadth.runs.schema import EntropyKind, LoggedConfig, MetricRow, Record, Remark, RolloutBatch
@@ -171,6 +171,15 @@ def test_a_target_that_cannot_be_made_is_named_as_it_was_given(tmp_path: Path) -
     with pytest.raises(WriteError) as refused:
         import_files([log], tmp_path / "file" / "run")
     assert refused.value.problem.startswith(f"{tmp_path / 'file' / 'run'}: could not be written: ")
+
+
+def test_a_file_that_is_gone_when_it_is_read_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1, "reward": 0.5}\n', encoding="utf-8")
+    found, _ = importing.find_files([log], all_importers())
+    log.unlink()
+    with pytest.raises(BrokenFileError, match=r"log\.jsonl: cannot be read: No such file"):
+        importing.import_recognised(found, tmp_path / "run")
 
 
 def test_a_full_disk_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,12 +123,11 @@ def test_a_process_that_fails_is_stepped_in_for(dump: Path, tmp_path: Path, monk
 def test_a_file_that_vanishes_is_a_failure_among_the_rest(dump: Path, tmp_path: Path) -> None:
     found = [one for _, one in files(dump)]
     gone = [*found, RecognisedFile(dump / "7.jsonl", IMPORTER, "rollouts")]
-    with pytest.raises(FileNotFoundError):
-        import_parallel(gone, tmp_path / "a", lambda _: None)
-    (dump / "7.jsonl").mkdir()
-    assert [failure.error.path.name for failure in import_parallel(gone, tmp_path / "b", lambda _: None).failures] == [
-        "7.jsonl"
-    ]
+    for is_folder in (False, True):
+        if is_folder:
+            (dump / "7.jsonl").mkdir()
+        (failure,) = import_parallel(gone, tmp_path / str(is_folder), lambda _: None).failures
+        assert failure.error.path.name == "7.jsonl"
     with pytest.raises(BrokenFileError, match="cannot be read"):
         import_files([dump / "8.jsonl"], tmp_path / "c")
 

@@ -77,9 +77,17 @@ def import_parallel(found: Sequence[RecognisedFile], folder: Path, progress: Pro
     return summary
 
 
+def size_or_zero(path: Path) -> int:
+    """Return a file's size; 0 where it cannot be asked: reading the file will say why."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def divide_files(files: Share) -> list[list[tuple[int, RecognisedFile]]]:
     """Divide files into shares of about equal size; into one when more would not pay or an importer is not listed."""
-    sizes = {place: file.path.stat().st_size for place, file in files}
+    sizes = {place: size_or_zero(file.path) for place, file in files}
     known = all(map(is_in_catalogue, {id(file.importer): file.importer for _, file in files}.values()))
     count = (
         min(MAX_PROCESSES, available_cores(), len(files)) if known and sum(sizes.values()) >= MIN_PARALLEL_BYTES else 1
