@@ -10,9 +10,10 @@ import orjson
 import typer
 
 from breadth.adapters.transformers.cross_scores import TextScorer, Traces, load_scorer, read_traces
+from breadth.base.errors import SettingsError
 from breadth.cli.main import LazyVerbs
 from breadth.cli.output import Html, Json, deliver, progress
-from breadth.cli.show import open_run
+from breadth.cli.show import open_runs
 from breadth.measure.mutual_information import PromptInformation, prompt_information
 from breadth.report.sections import Column, Page, Section, Table, Text
 
@@ -71,8 +72,12 @@ def mi(
 
     Every completion is scored under every prompt, so the time grows with the square of the number of prompts.
     """
-    with open_run([run]) as opened:
-        traces = {place: read_traces(opened, place, prompts, samples) for place in dict.fromkeys(steps.split(","))}
+    with open_runs([run]) as opened:
+        if len(opened) > 1:
+            raise SettingsError(
+                f"{run} holds {len(opened)} runs: {', '.join(found.name for found in opened)}.", "Name one of them."
+            )
+        traces = {place: read_traces(opened[0], place, prompts, samples) for place in dict.fromkeys(steps.split(","))}
     with progress("loading the model"):
         scorer = load_scorer(model)
     found = {}
