@@ -130,7 +130,7 @@ class EarlyExit(Strategy):
     %, accuracy up by 0.3 to 5 points over 11 models at 16,384 tokens. A model that closes its thinking itself answers
     in the same completion. Where the server sends no log-probs a trial has no confidence: the model thinks to its end,
     and the answer notes it. Harm: an over-confident model exits too early. A model that never writes the words is never
-    trial_log.
+    tried.
     """
 
     threshold: float = 0.95
