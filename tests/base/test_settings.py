@@ -156,5 +156,31 @@ def test_a_table_that_is_nested_too_deeply_is_an_error_of_ours() -> None:
         from_toml("[config]\n", recurse)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join(["a"] * 100_000) + "=1",
+        "x = {" + ".".join(["a"] * 100_000) + "=1}",
+        "[" + ".".join(["a"] * 3000) + "]\n" + (".".join(["b"] * 3000) + "=1\n") * 3,
+    ],
+)
+def test_keys_of_very_many_parts_are_refused_at_once(text: str) -> None:
+    with pytest.raises(SettingsError, match="nested too deeply"):
+        from_toml(text, dict)
+
+
+def test_texts_with_many_dots_are_no_keys() -> None:
+    text = 'prompt = "' + "so on... " * 5000 + '"\n' + "".join(f'f{n} = "/a.b/c{n}.jsonl"\n' for n in range(5000))
+    assert len(from_toml(text + "files = [\n" + '  "/a.b/c.jsonl",\n' * 5000 + "]\n", dict)) == 5002
+
+
+def test_a_settings_file_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BrokenFileError, match="more than 16,777,216 characters"):
+        load(Inner, path)
+
+
 def recurse(table: object) -> object:
     return recurse(table)

@@ -185,6 +185,7 @@ def test_links_that_lead_up_and_pipes_are_not_followed(tmp_path: Path) -> None:
     (inside / "up").symlink_to("..")
     (inside / "self").symlink_to(".")
     (inside / "gone").symlink_to("nowhere")
+    (inside / "system").symlink_to("/dev")
     os.mkfifo(inside / "pipe")
     found = classify_files([inside], all_importers())
     assert sorted(Path(one.file).name for one in found.remarks) == ["gone", "pipe"]

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from breadth.base.errors import BrokenFileError
 from breadth.runs import jsonl
-from breadth.runs.jsonl import (
-    parse_json,
-    read_blocks,
-    read_head,
-    read_json_rows,
-    read_parquet_rows,
-    read_text_rows,
-    try_parse_json,
-)
+from breadth.runs.jsonl import parse_json, read_blocks, read_head, read_json_rows, read_text_rows, try_parse_json
 from breadth.runs.schema import Remark
 
 
@@ -179,67 +166,26 @@ def test_what_python_writes_is_json() -> None:
     assert parse_json(str(10**400)) == 10**400
 
 
-def write_bomb(path: Path, text: str, rows: int) -> Path:
-    """Write rows of one text, which a dictionary holds once."""
-    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
-    table = pa.table({"step": np.zeros(rows, np.int64), "problem": texts})
-    pq.write_table(table, path, row_group_size=rows, compression="zstd")
-    return path
+def test_a_row_of_too_many_values_or_keys_is_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "MAX_ROW_VALUES", 100)
+    monkeypatch.setattr(jsonl, "MAX_ROW_KEYS", 20)
+    path = tmp_path / "a.jsonl"
+    keys = json.dumps(dict.fromkeys(map(str, range(21)), 1))
+    path.write_text('{"a": 1}\n{"a": [' + "[]," * 60 + "0]}\n" + keys + '\n{"a": "' + "x" * 300 + '"}\n')
+    rows, remarks = read(path)
+    assert [number for number, _ in rows] == [1, 4]
+    assert [(remark.row, "more than" in remark.problem) for remark in remarks] == [(2, True), (3, True)]
+    with pytest.raises(ValueError, match="more than 100 values"):
+        parse_json("[" + "1," * 200 + "1]")
 
 
-READ_WITHIN_BOUNDS = """
-import resource, sys
-from pathlib import Path
-from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import read_parquet_rows
-import pyarrow.compute
-room = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (1 << 30)
-resource.setrlimit(resource.RLIMIT_AS, (room, room))
-try:
-    print(sum(map(len, read_parquet_rows(Path(sys.argv[1])))))
-except BrokenFileError as error:
-    print(error)
-"""
-
-
-def read_within_bounds(path: Path) -> str:
-    """Read a Parquet file in a process that gets one more gigabyte of memory."""
-    command = [sys.executable, "-c", READ_WITHIN_BOUNDS, str(path)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of the process is read from /proc")
-def test_a_parquet_bomb_is_refused_within_a_gigabyte(tmp_path: Path) -> None:
-    path = write_bomb(tmp_path / "bomb.parquet", "x" * 8192, 1_000_000)
-    assert path.stat().st_size < 20_000
-    assert "unfolds from" in read_within_bounds(path)
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of the process is read from /proc")
-def test_long_texts_that_repeat_are_read_a_few_at_a_time(tmp_path: Path) -> None:
-    path = write_bomb(tmp_path / "prompts.parquet", "x" * 500_000, 2000)
-    assert read_within_bounds(path) == "2000"
-
-
-def test_too_many_rows_for_the_file_and_too_long_lists_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = write_bomb(tmp_path / "rows.parquet", "x", 5_000_000)
-    with pytest.raises(BrokenFileError, match="5,000,000 rows in"):
-        next(read_parquet_rows(rows))
-    monkeypatch.setattr(jsonl, "MAX_HELD_BYTES", 1 << 20)
-    nested = tmp_path / "nested.parquet"
-    pq.write_table(pa.table({"ids": [[0] * 1_000_000]}), nested, compression="zstd")
-    with pytest.raises(BrokenFileError, match="unfolds from"):
-        next(read_parquet_rows(nested))
-    texts = tmp_path / "texts.parquet"
-    pq.write_table(pa.table({"messages": [[{"content": "x" * 5000}]] * 1000}), texts, compression="zstd")
-    with pytest.raises(BrokenFileError, match="unfolds from"):
-        next(read_parquet_rows(texts))
-
-
-def test_ordinary_nested_texts_are_read(tmp_path: Path) -> None:
-    rows = [{"messages": [{"role": "user", "content": f"question {number} " * 300}]} for number in range(500)]
-    path = tmp_path / "chat.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    assert [row for batch in read_parquet_rows(path) for row in batch] == rows
+def test_a_hole_of_terabytes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "MAX_ROW_BYTES", 1 << 20)
+    monkeypatch.setattr(jsonl, "MAX_SKIPPED_BYTES", 4 << 20)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n')
+    with path.open("r+b") as file:
+        file.truncate(1 << 42)
+    rows, remarks = read(path)
+    assert [row for _, row in rows] == [{"a": 1}]
+    assert [("with all behind it" in remark.problem, remark.row) for remark in remarks] == [(True, 2)]

@@ -16,6 +16,7 @@ from breadth.runs.importing import import_files, list_files
 from breadth.runs.paths import (
     display_name,
     is_remote,
+    is_system_folder,
     locate,
     raise_if_named,
     refuse_address,
@@ -105,6 +106,18 @@ def test_a_whole_disk_is_refused_before_anything_is_looked_at(tmp_path: Path, mo
     monkeypatch.setattr(os, "walk", None)
     with pytest.raises(UnknownFormatError, match="is a whole disk"):
         list_files(Path(tmp_path.anchor))
+
+
+@pytest.mark.parametrize("name", ["/proc", "/proc/self", "/sys", "/dev"])
+def test_the_systems_own_folders_are_refused(tmp_path: Path, name: str) -> None:
+    if not Path(name).is_dir():
+        pytest.skip(f"this system has no {name}")
+    (tmp_path / "link").symlink_to(name)
+    for path in (Path(name), tmp_path / "link"):
+        with pytest.raises(UnknownFormatError, match="belongs to the operating system"):
+            list_files(path)
+    assert not is_system_folder(Path("/dev") / "shm" / "run")
+    assert not is_system_folder(tmp_path)
 
 
 def test_a_folder_of_very_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

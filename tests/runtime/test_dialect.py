@@ -55,6 +55,14 @@ def test_options_of_the_user_come_last() -> None:
     assert (body["tools"], body["temperature"]) == ([1], 2)
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang", "llama-cpp"])
+def test_no_option_lifts_the_cap_on_thinking(name: str) -> None:
+    dialect: ServerDialect = SERVER_DIALECTS.load(name)()
+    options = dict.fromkeys(dialect.thinking_fields(9), 10**6)
+    body = dialect.build_request(SampleRequest(CHAT, Sampling(thinking_tokens=9), options=options))[1]
+    assert {field: body[field] for field in options} == dialect.thinking_fields(9)
+
+
 def test_what_the_schema_cannot_say_is_refused() -> None:
     with pytest.raises(StrategyError, match="cap on thinking"):
         ServerDialect().build_request(SampleRequest(CHAT, Sampling(thinking_tokens=9)))

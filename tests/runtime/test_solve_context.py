@@ -20,6 +20,7 @@ from breadth.runtime.ledger import Ledger
 from breadth.runtime.sampler import SampleRequest
 from breadth.runtime.samplers.scripted import ScriptedOutcome, ScriptedSampler
 from breadth.runtime.solve_context import (
+    JUDGE_PATH,
     JudgeFunction,
     Judgement,
     JudgeSampler,
@@ -52,6 +53,36 @@ def test_a_prompt_is_guessed_generously() -> None:
         ({"role": "user", "content": text},), ""
     )
     assert estimate_prompt_tokens("", "") == 1
+    assert estimate_prompt_tokens(["abc", "def"]) == 3, "several prompts"
+    assert estimate_prompt_tokens([[5, 17], [3]]) == 4, "token ids"
+    chat = {"role": "user", "content": "?"}
+    plain = estimate_prompt_tokens((chat,))
+    picture = {"type": "image_url", "image_url": {"url": "x" * 10**6}}
+    for fields in (
+        {"name": text},
+        {"reasoning_content": text},
+        {"tool_calls": [{"function": {"name": "f", "arguments": text}}]},
+        {"content": [{"type": "text", "text": text}]},
+    ):
+        assert estimate_prompt_tokens((chat | fields,)) >= plain + 11 * 10
+    assert plain + 1000 < estimate_prompt_tokens((chat | {"content": [picture]},)) < plain + 5000
+
+
+def test_further_fields_count_against_the_budget() -> None:
+    task = replace(TASK, options={"tools": [{"function": {"description": "word " * 100, "parameters": {"a" * 90: 1}}}]})
+    for budget, samples in ((Budget(input_tokens=196), 0), (Budget(input_tokens=300), 1)):
+        sampler = ScriptedSampler(["= 42"])
+        asyncio.run(SolveContext(task, sampler, Ledger(budget)).sample(Ask(), "0.0", ""))
+        assert len(sampler.requests) == samples
+
+
+def test_no_strategy_asks_for_longer_completions_than_the_task_allows() -> None:
+    sampler = ScriptedSampler(["= 42", "good"])
+    context = SolveContext(TASK, sampler, Ledger())
+    long = Ask(sampling=Sampling(max_tokens=10**6))
+    asyncio.run(context.sample(long, "0.0", ""))
+    asyncio.run(context.sample(long, "0.0:judge", JUDGE_PATH))
+    assert [request.sampling.max_tokens for request in sampler.requests] == [9, 10**6], "a judge writes its own kind"
 
 
 def test_halves_of_characters_are_replaced_and_nothing_else() -> None:

@@ -66,11 +66,31 @@ def loads(cls: type[T], text: str) -> T:
     return from_toml(text, lambda table: from_table(cls, table))
 
 
+MAX_KEY_DOTS = 10_000_000
+"""Dots in all keys, times those of the key with most: tomllib takes eight bytes for each pair of them."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; raises ValueError where it is none, and RecursionError where it is nested too deeply."""
+    dots = [count_key_dots(line) for line in text.splitlines()]
+    if max(dots, default=0) * sum(dots) > MAX_KEY_DOTS:
+        raise RecursionError
+    return tomllib.loads(text)
+
+
+def count_key_dots(line: str) -> int:
+    """Return the dots in the key of a line of TOML; all dots where tables inside it may have keys of their own."""
+    if "{" in line:
+        return line.count(".")
+    key, equals, _ = line.partition("=")
+    return key.count(".") if equals or key.lstrip().startswith("[") else 0
+
+
 def from_toml(text: str, build: Callable[[dict[str, Any]], T]) -> T:
     """Parse TOML text and build something from its table; SettingsError where it is no TOML or nested too deeply."""
     try:
         try:
-            table = tomllib.loads(text)
+            table = parse_toml(text)
         except ValueError as error:  # TOMLDecodeError is one, and so is a number of 5,000 digits
             raise SettingsError(f"This is not TOML: {error}.", "Correct the line it names.") from error
         return build(table)
@@ -90,13 +110,21 @@ def load(cls: type[T], path: Path) -> T:
     return parse_file(lambda text: loads(cls, text), path)
 
 
+MAX_FILE_CHARACTERS = 1 << 24
+"""Characters of a settings file that is read; a run's own has a few thousand."""
+
+
 def parse_file(parse: Callable[[str], T], path: Path, remedy: str | None = None) -> T:
     """Read a text file by a parser that raises SettingsError; every error names the file.
 
     ``remedy`` replaces what the parser advises, for files that no one writes by hand.
     """
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_FILE_CHARACTERS + 1)
+        if len(text) <= MAX_FILE_CHARACTERS:
+            return parse(text)
+        problem = f"It has more than {MAX_FILE_CHARACTERS:,} characters."
     except OSError as error:
         raise BrokenFileError(
             path, f"cannot be read: {error.strerror or error}.", "Check the path and its permissions."
@@ -105,6 +133,7 @@ def parse_file(parse: Callable[[str], T], path: Path, remedy: str | None = None)
         raise BrokenFileError(path, error.problem, remedy or error.remedy) from error
     except UnicodeDecodeError as error:
         raise BrokenFileError(path, str(error), remedy or "Save the file as UTF-8.") from error
+    raise BrokenFileError(path, problem, "Check that this is the right file.")
 
 
 def to_toml(value: Any) -> Any:

@@ -7,7 +7,6 @@ a probed server. Then the files of one run are put together.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -17,17 +16,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from breadth.base.errors import BreadthError, BrokenFileError, FileError, NotARunError, UnknownFormatError, WriteError
+from breadth.base.settings import parse_toml
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
 from breadth.runs.grouping import group_by_run, is_log, make_unique
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.importing import drop_contained_files, import_recognised, read_logs
-from breadth.runs.jsonl import read_error, read_head, read_json_rows, read_parquet_rows, try_read_schema
+from breadth.runs.jsonl import MAX_ROW_BYTES, parse_json, read_error, read_head, read_json_rows
+from breadth.runs.parquet import read_parquet_rows, try_read_schema
 from breadth.runs.paths import (
     display_name,
     is_folder,
     is_regular_file,
     is_remote,
+    is_system_folder,
     refuse_too_many_files,
     refuse_whole_disk,
 )
@@ -268,12 +270,12 @@ def real_path(path: Path) -> Path:
 def walk_files(path: Path, sources: ClassifiedFiles, above: frozenset[Path]) -> Iterator[Path]:
     """Yield the files under a path; run folders are recorded as a whole.
 
-    Links to a parent folder are not followed.
+    Links to a parent folder or to one of the system's are not followed.
     """
     if not is_folder(path):
         yield path
         return
-    if (real := real_path(path)) in above:
+    if (real := real_path(path)) in above or is_system_folder(real):
         return
     if is_regular_file(path / HEADER_FILE):
         sources.folders.append(path)
@@ -314,7 +316,7 @@ def classify_file(
 def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:
     """Take an inference policy or a probed server; False for any other TOML."""
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8", errors="replace"))
+        table = parse_toml(file.read_text(encoding="utf-8", errors="replace"))
     except ValueError:  # no TOML, or a number of thousands of digits in it
         return False
     except RecursionError as error:
@@ -351,8 +353,6 @@ def read_config(file: Path, start: bytes) -> ConfigFile | None:
 
 MAX_DATA_ROWS = 2_000
 """Rows read: enough to estimate a share to within two points."""
-MAX_JSON_BYTES = 200_000_000
-"""Largest JSON document; JSON lines and Parquet may be of any size."""
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "input")
 """Columns that hold what is asked."""
 SOLUTION_COLUMNS = (
@@ -420,15 +420,15 @@ def read_data_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def read_json_document(path: Path) -> Sequence[Mapping[str, Any]]:
     """Return the rows of one JSON array."""
-    if path.stat().st_size > MAX_JSON_BYTES:
+    if path.stat().st_size > MAX_ROW_BYTES:
         raise BrokenFileError(
             path,
-            f"is one JSON document of more than {MAX_JSON_BYTES / 1e6:.0f} MB.",
+            f"is one JSON document of more than {MAX_ROW_BYTES / 1e6:.0f} MB.",
             "Give it as JSON lines: one row per line.",
         )
     try:
-        rows = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError as error:
+        rows = parse_json(path.read_bytes())
+    except ValueError as error:
         raise BrokenFileError(path, f"is not JSON ({error}).", "Give it as JSON lines: one row per line.") from error
     return [row for row in rows if isinstance(row, dict)]
 

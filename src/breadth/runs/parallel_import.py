@@ -18,7 +18,7 @@ from breadth.base.errors import BreadthError
 from breadth.base.system import available_cores
 from breadth.runs.importer import IMPORTERS, Importer, RecognisedFile
 from breadth.runs.importing import ImportSummary, Progress, Share, import_share
-from breadth.runs.jsonl import read_parquet_batches
+from breadth.runs.parquet import read_parquet_batches
 from breadth.runs.writer import (
     METRICS_FILE,
     PROBLEMS_FILE,

@@ -89,10 +89,24 @@ MAX_LISTED_FILES = 100_000
 """Files listed under one folder; a larger one was hardly meant."""
 
 
+SYSTEM_FOLDERS = tuple(map(Path, ("/proc", "/sys", "/dev")))
+"""Folders whose files are not on a disk: reading some of them never ends."""
+
+
+def is_system_folder(path: Path) -> bool:
+    """Say whether a folder belongs to the operating system; /dev/shm is memory, where people do keep runs."""
+    real = Path(os.path.realpath(path))
+    return real in SYSTEM_FOLDERS or any(folder in real.parents for folder in SYSTEM_FOLDERS[:2])
+
+
 def refuse_whole_disk(path: Path) -> None:
-    """Raise for the root of a disk: nobody keeps a run there, and looking through it takes hours."""
+    """Raise for the root of a disk and for the system's own folders: nobody keeps a run there."""
     if path.absolute().parent == path.absolute():
         raise UnknownFormatError(path, "is a whole disk.", "Point at the folder of one run, or at a log file.")
+    if is_system_folder(path):
+        raise UnknownFormatError(
+            path, "belongs to the operating system.", "Point at the folder of one run, or at a log file."
+        )
 
 
 def refuse_too_many_files(path: Path, found: int) -> None:

@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, SettingsError
-from breadth.runs.jsonl import BATCH_BYTES, measure_groups, parquet_errors, read_json_rows, require_regular_file
+from breadth.runs.jsonl import read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
+from breadth.runs.parquet import BATCH_BYTES, measure_groups, parquet_errors
 from breadth.runs.paths import display_name, explain_remote_errors, is_remote, locate
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
@@ -59,6 +60,8 @@ MAX_ROWS_HELD = 4_000_000
 """Rollouts whose narrow columns are kept, about 100 bytes each."""
 FILES_PER_READ = 512
 """Files that are read together: DuckDB keeps some 25 KB for each until it is done."""
+MAX_COLUMNS = 1000
+"""Columns of a file of a run; nobody has so many rewards, and queries take seconds for each thousand."""
 MAX_VIEW_PARTS = 8
 """Different sets of columns that are read each by itself."""
 WIDE_COLUMNS = frozenset(
@@ -499,8 +502,12 @@ def check_table_file(
     with parquet_errors(path, "Delete the file, or restore it; the other steps are unaffected."):
         with path.open("rb") as file:
             table = pq.ParquetFile(file, pre_buffer=False)
-            metadata, schema = table.metadata, table.metadata.schema.to_arrow_schema()
-            sizes = measure_groups(path, table)
+            metadata = table.metadata
+            if metadata.num_columns > MAX_COLUMNS:
+                problem = f"has {metadata.num_columns:,} columns, which no run writes."
+                raise BrokenFileError(path, problem, "Import it again with fewer rewards.")
+            sizes = measure_groups(path, file, table, lists=False)  # DuckDB's memory is limited
+            schema = metadata.schema.to_arrow_schema()
         steps = step_range(metadata, step)
         names = frozenset(schema.names)
     for name in required:

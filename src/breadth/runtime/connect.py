@@ -21,7 +21,8 @@ from breadth.runtime.samplers.connection import (
     refuse_credentials,
 )
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.server_errors import Redactor, quote, status_error
+from breadth.runtime.samplers.redaction import Redactor
+from breadth.runtime.samplers.server_errors import quote, status_error
 from breadth.runtime.wire import MODELS_PATH
 
 MAX_PAGE_BYTES = 4 * 2**20
@@ -92,7 +93,7 @@ class ServerClient:
 
 async def read_limited(reply: aiohttp.ClientResponse) -> bytes:
     """Return a body, of a huge one only the beginning: an unknown server must not fill our memory."""
-    content = await read_up_to(reply, MAX_PAGE_BYTES)
+    content = await read_up_to(reply.content, MAX_PAGE_BYTES)
     if len(content) > MAX_PAGE_BYTES:
         reply.close()
     return content

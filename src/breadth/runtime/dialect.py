@@ -78,12 +78,13 @@ class ServerDialect:
             "seed": request.seed,
         }
         body |= self.sampling_fields(request.sampling)
-        if request.sampling.thinking_tokens is not None:
-            body |= self.thinking_fields(request.sampling.thinking_tokens)
         path = COMPLETIONS_PATH if isinstance(request.prompt, str) else CHAT_PATH
         body |= self.logprob_fields(request.sampling.top_logprobs, path)
         body |= self.prompt_fields(request)
-        return path, body | dict(request.options)
+        body |= request.options
+        if request.sampling.thinking_tokens is not None:  # behind the options, which must not lift a cap
+            body |= self.thinking_fields(request.sampling.thinking_tokens)
+        return path, body
 
     def sampling_fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the sampling fields under the server's names, all of them explicit."""

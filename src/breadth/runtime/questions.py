@@ -12,7 +12,8 @@ from typing import Any
 from breadth.base.errors import BrokenFileError, UnknownFormatError
 from breadth.inference.records import Prompt, text_of
 from breadth.measure.answers import reference_key
-from breadth.runs.jsonl import read_error, read_json_rows, read_parquet_rows
+from breadth.runs.jsonl import read_error, read_json_rows
+from breadth.runs.parquet import read_parquet_rows
 from breadth.runs.schema import Remark
 from breadth.runs.writer import problem_id
 

@@ -10,11 +10,12 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 from breadth.base.errors import ServerError, StrategyError
 from breadth.inference.budget import Spend
-from breadth.inference.records import Ask, Candidate, Sampling, Task, text_of
+from breadth.inference.records import Ask, Candidate, Sampling, Task
 from breadth.runtime.journal import Journal, JournalEvent
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.sampler import Meter, Sampler, SampleRequest
@@ -96,6 +97,11 @@ class SolveContext:
         """Return model and purpose: samples that share both are refused together."""
         return self.task.model if ask.model is None else ask.model, ask.purpose
 
+    @cached_property
+    def option_tokens(self) -> int:
+        """Tokens of the task's further fields, estimated: tools, documents and formats become part of the prompt."""
+        return count_bytes(self.task.options) // PROMPT_TOKEN_BYTES
+
     def is_hopeless(self, ask: Ask) -> bool:
         """Say whether another sample would fail like the last one."""
         return self.request_kind(ask) in self.refused_kinds or self.failed > len(self.arrived) + MAX_EXTRA_FAILURES
@@ -109,7 +115,9 @@ class SolveContext:
         prompt = self.task.prompt if ask.prompt is None else ask.prompt
         if self.request_kind(ask) in self.refused_kinds:
             return None
-        reservation = await self.ledger.reserve(estimate_prompt_tokens(prompt, ask.prefix), sampling.max_tokens)
+        tokens = estimate_prompt_tokens(prompt, ask.prefix) + self.option_tokens
+        cap = sampling.max_tokens if path == JUDGE_PATH else min(sampling.max_tokens, self.task.sampling.max_tokens)
+        reservation = await self.ledger.reserve(tokens, cap)
         if reservation is None:
             self.budget_exhausted = True
             return None
@@ -262,12 +270,38 @@ def sample_seed(task: Task, draw_id: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def estimate_prompt_tokens(prompt: str | tuple[Mapping[str, object], ...], prefix: str) -> int:
-    """Return a generous estimate of a prompt's tokens: one per three bytes, and some for each message's frame."""
-    if isinstance(prompt, str):
-        return (len(prompt.encode("utf-8", "replace")) + len(prefix)) // 3 + 1
-    text = sum(len(text_of(message.get("content")).encode("utf-8", "replace")) for message in prompt)
-    return (text + len(prefix)) // 3 + 8 * (len(prompt) + 1)
+PROMPT_TOKEN_BYTES = 3
+"""Bytes of text that are counted as a token before a server has counted; most texts have four or more."""
+MAX_MEDIA_BYTES = 4096 * PROMPT_TOKEN_BYTES
+"""Bytes counted of a picture, a sound or a file at most: how many tokens it becomes is the model's choice."""
+MEDIA_FIELDS = frozenset({"url", "data", "file_data"})
+"""Fields of a message's parts that hold one, or its address."""
+
+
+def count_bytes(value: Any) -> int:
+    """Return the bytes of every text in a value, names of fields included; a number in a list counts as a token id."""
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "replace"))
+    if isinstance(value, Mapping):
+        return sum(
+            len(name) + (min(count_bytes(part), MAX_MEDIA_BYTES) if name in MEDIA_FIELDS else count_bytes(part))
+            for name, part in value.items()
+        )
+    if isinstance(value, (list, tuple)):
+        return sum(PROMPT_TOKEN_BYTES if isinstance(part, (int, float)) else count_bytes(part) for part in value)
+    return 0
+
+
+def estimate_prompt_tokens(prompt: Any, prefix: str = "") -> int:
+    """Return a generous estimate of a prompt's tokens: one per three bytes, and some for each message's frame.
+
+    The prompt is a chat, a text, or a list of texts or token ids. Every field of a message counts, not its content
+    alone: a template may show the model names, thinking and tool calls.
+    """
+    if not isinstance(prompt, tuple):
+        return (count_bytes(prompt) + count_bytes(prefix)) // PROMPT_TOKEN_BYTES + 1
+    fields = (value for message in prompt for name, value in message.items() if name != "role")
+    return (sum(map(count_bytes, fields)) + count_bytes(prefix)) // PROMPT_TOKEN_BYTES + 8 * (len(prompt) + 1)
 
 
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from breadth.adapters.generic import tables as module
 from breadth.adapters.generic.tables import csv_rows, delimiter_of, header_cells, is_numeric, preview_table, read_rows
 from breadth.base.errors import BrokenFileError
-from breadth.runs import jsonl
+from breadth.runs import parquet as parquet_reader
 from breadth.runs.schema import Remark
 
 Rows = list[tuple[int, dict[str, str | None]]]
@@ -196,7 +196,7 @@ def test_a_row_longer_than_what_is_seen_shows_its_keys() -> None:
 
 
 def test_parquet_is_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl, "PARQUET_BATCH_ROWS", 3)
+    monkeypatch.setattr(parquet_reader, "PARQUET_BATCH_ROWS", 3)
     path = parquet(tmp_path / "t.parquet", [{"n": n, "text": str(n)} for n in range(10)], row_group_size=4)
     batches = [batch for batch in read_rows(path, "Parquet") if not isinstance(batch, Remark)]
     assert max(map(len, batches)) <= 3

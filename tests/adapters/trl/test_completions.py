@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from breadth.adapters.trl.completions import completion_text, has_completions, read_completions
 from breadth.base.errors import BreadthError, BrokenFileError
-from breadth.runs import jsonl
+from breadth.runs import parquet as parquet_reader
 from breadth.runs.schema import Record, Remark, RolloutBatch
 from breadth.runs.writer import problem_id
 
@@ -140,7 +140,7 @@ def test_chats_become_text(tmp_path: Path) -> None:
 def test_groups_go_on_across_batches_and_equal_prompts_apart_are_two_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl, "PARQUET_BATCH_ROWS", 3)
+    monkeypatch.setattr(parquet_reader, "PARQUET_BATCH_ROWS", 3)
     prompts = ["p", "p", "p", "p", "q", "q", "p", "p"]
     records = list(read_completions(write(tmp_path, {"prompt": prompts, "completion": ["x"] * 8, "right": [1.0] * 8})))
     assert [len(record.table) for record in records if isinstance(record, RolloutBatch)] == [3, 3, 2]

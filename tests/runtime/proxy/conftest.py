@@ -31,6 +31,7 @@ class Served:
 
     url: str
     proxy: Proxy
+    server: Server
     fake: FakeServer
     http: aiohttp.ClientSession
 
@@ -116,7 +117,7 @@ async def _serving(
         )
         proxy.upstream_client.backoff = quick
         async with Server(proxy, allow_hosts=allow_hosts) as server:
-            yield Served(server.url, proxy, fake, http)
+            yield Served(server.url, proxy, server, fake, http)
 
 
 @pytest.fixture(scope="session")

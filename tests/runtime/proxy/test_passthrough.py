@@ -205,6 +205,24 @@ def test_replies_nobody_asked_for_and_counts_over_the_cap_cut_a_stream_too() -> 
     assert passage.is_cut
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        TEXT[:-1] + b',"junk":"%s"}',
+        TEXT.replace(b'"content":"x"', b'"audio":{"data":"%s"}'),
+        TEXT.replace(b'"content":"x"', b'"role":"%s"'),
+        TEXT.replace(b'"content":"x"', b'"%s":1'),
+        END[:-1] + b',"junk":"%s"}',
+    ],
+)
+def test_a_stream_is_cut_whatever_field_is_too_long(event: bytes) -> None:
+    passage = EventRelay(Meter(), with_usage=True, max_tokens=1)
+    assert b"%s" in event
+    events = [event.replace(b"%s", b"A" * 100_000)] * 100
+    assert len(passage.relay(flow(), events)) < 1_200_000
+    assert passage.is_cut
+
+
 def test_a_reply_as_long_as_it_may_be_is_not_cut() -> None:
     passage = EventRelay(Meter(), with_usage=False, max_tokens=2)
     passage.relay(flow(), [TEXT, TEXT, END, USAGE])
@@ -454,6 +472,18 @@ def test_a_client_that_leaves_before_the_reply_pays_for_its_prompt(serving: Any)
     asyncio.run(main())
 
 
+def test_a_client_that_leaves_a_vote_before_a_word_of_it_pays_for_its_prompts(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, "vote,n=3", faults=[Hang()]) as served:
+            asking = asyncio.create_task(served.ask("Why? " * 100))
+            await wait_until(lambda: served.fake.open_requests == 3)
+            asking.cancel()
+            await served.at_rest()
+            assert served.proxy.ledger.spent.input_tokens > 3 * 100
+
+    asyncio.run(main())
+
+
 def test_a_whole_reply_without_usage_is_estimated(serving: Any) -> None:
     async def main() -> None:
         async with serving(FOUR, "single", faults=[NoUsage()]) as served:
@@ -461,6 +491,32 @@ def test_a_whole_reply_without_usage_is_estimated(serving: Any) -> None:
             assert (cost["output_tokens"], cost["input_tokens"] > 0) == (5, True)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/completions", {"prompt": [7] * 2000}),
+        ("/v1/completions", {"prompt": ["word " * 1000, "word " * 1000], "n": 1}),
+        ("/v1/chat/completions", {"messages": HELLO, "tools": [TOOLS[0] | {"description": "word " * 2000}]}),
+        ("/v1/chat/completions", {"messages": HELLO, "documents": [{"text": "word " * 2000}]}),
+        ("/v1/chat/completions", {"messages": [*HELLO, {"role": "user", "name": "a" * 9000, "content": "?"}]}),
+    ],
+)
+def test_everything_the_upstream_must_read_counts_as_input(
+    serving: Any, tmp_path: Path, path: str, fields: dict[str, Any]
+) -> None:
+    file = tmp_path / "one.toml"
+
+    async def main(budget: Budget, status: int) -> None:
+        dump(Policy(Single(), budget=budget, prices=Prices(input=1.0)), file)
+        async with serving(FOUR, str(file)) as served:
+            got = await served.post(path, **fields)
+            assert (got.status, len(served.fake.requests)) == (status, int(status == 200))
+
+    asyncio.run(main(Budget(input_tokens=1000), 400))
+    asyncio.run(main(Budget(money=0.001), 400))
+    asyncio.run(main(Budget(input_tokens=20_000, money=0.1), 200))
 
 
 def test_a_budget_of_the_policy_holds_for_requests_that_are_passed_on(serving: Any, tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ import logging
 import os
 import resource
 import signal
+import socket
 import threading
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -283,13 +285,84 @@ def test_bodies_that_do_not_come_to_their_end_lock_nobody_out(serving: Any) -> N
         async with serving(FOUR, keys=[KEY, OTHER_KEY], limits=limits) as served:
             slow = [await begin_request(served, UNFINISHED.format(key=KEY)) for _ in range(8)]
             await wait_until(lambda: served.proxy.in_flight == 8)
-            got = await served.post(headers={"Authorization": f"Bearer {OTHER_KEY}"}, **ASKED)
-            assert got.status == 200
+            for key in (KEY, OTHER_KEY):
+                got = await served.post(headers={"Authorization": f"Bearer {key}"}, **ASKED)
+                assert got.status == 200
             for _, writer in slow:
                 writer.close()
             await served.at_rest()
             got = await served.post(headers={"Authorization": f"Bearer {KEY}"}, **ASKED)
             assert got.status == 200
+
+    asyncio.run(main())
+
+
+def test_large_bodies_of_one_client_wait_for_one_another_and_nobody_else_does(serving: Any) -> None:
+    body = " " * 70_000
+    begun = UNFINISHED.format(key=KEY).replace("100", "100000") + body
+
+    async def main() -> None:
+        async with serving(FOUR, keys=[KEY, OTHER_KEY], limits=ProxyLimits(max_bodies=2)) as served:
+            slow = [await begin_request(served, begun) for _ in range(2)]
+            await wait_until(lambda: served.proxy.bodies.users == 2)
+            large = orjson.dumps(ASKED) + body.encode()
+            waiting = asyncio.create_task(served.post(raw=large, headers={"Authorization": f"Bearer {KEY}"}))
+            await wait_until(lambda: served.proxy.bodies.users == 3)
+            for raw, key in ((large, OTHER_KEY), (orjson.dumps(ASKED), KEY)):
+                assert (await served.post(raw=raw, headers={"Authorization": f"Bearer {key}"})).status == 200
+            assert not waiting.done()
+            for _, writer in slow:
+                writer.close()
+            assert (await waiting).status == 200
+
+    asyncio.run(main())
+
+
+def ask_without_reading(served: Any, **fields: Any) -> socket.socket:
+    """Send a request and leave its reply where it is."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", int(served.url.rpartition(":")[2])))
+    body = orjson.dumps(ASKED | fields)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+    client.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+    return client
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("policy", ["single", "vote,n=2"])
+def test_a_client_that_does_not_read_its_reply_is_cut_off(serving: Any, policy: str, stream: bool) -> None:
+    long = Reply((ReplyToken("x" * 20_000_000),))
+
+    async def main() -> None:
+        limits = ProxyLimits(max_requests=1, read_seconds=0.5, seconds=5, max_tokens=10**6)
+        async with serving(long, policy, limits=limits) as served:
+            client = ask_without_reading(served, stream=stream)
+            await wait_until(lambda: served.fake.requests)
+            await wait_until(lambda: not served.proxy.answering)
+            await wait_until(lambda: not served.server.connections)
+            client.close()
+
+    asyncio.run(main())
+
+
+def test_more_connections_than_there_are_files_for_are_closed_at_once(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (6, 6))
+
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            held = [await begin_request(served, "GET") for _ in range(3)]
+            await wait_until(lambda: served.server.connections == 3)
+            reader, writer = await begin_request(served, "GET")
+            async with asyncio.timeout(120):
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+            for _, other in (*held, (reader, writer)):
+                other.close()
+            await wait_until(lambda: not served.server.connections)
+            assert (await served.ask()).status == 200
 
     asyncio.run(main())
 

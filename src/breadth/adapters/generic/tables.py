@@ -17,13 +17,15 @@ from breadth.adapters.sniff import BOM, first_objects, leading_keys
 from breadth.base.errors import BrokenFileError
 from breadth.runs.jsonl import (
     MAX_ROW_BYTES,
+    MAX_ROW_KEYS,
+    MAX_ROW_VALUES,
+    has_too_many_values,
     read_error,
     read_json_rows,
-    read_parquet_rows,
     read_text_rows,
     try_parse_json,
-    try_read_schema,
 )
+from breadth.runs.parquet import read_parquet_rows, try_read_schema
 from breadth.runs.schema import Remark
 
 DELIMITERS = ",;\t|"
@@ -288,18 +290,22 @@ def read_json_list(path: Path) -> Iterator[NumberedRows | Remark]:
         raise read_error(path, error) from error
     rows = try_parse_json(content.removeprefix(BOM))
     if not isinstance(rows, list):
-        what = (
-            "is not a whole JSON list."
-            if content
-            else f"has {size / 1e6:,.0f} MB; a JSON list is read up to {MAX_ROW_BYTES / 1e6:,.0f} MB."
-        )
+        what = "is not a whole JSON list."
+        if size > MAX_ROW_BYTES:
+            what = f"has {size / 1e6:,.0f} MB; a JSON list is read up to {MAX_ROW_BYTES / 1e6:,.0f} MB."
+        elif has_too_many_values(content):
+            what = f"has more than {MAX_ROW_VALUES:,} values; a JSON list is read up to that."
         raise BrokenFileError(
             path, what, "Write one JSON object per line (JSONL) instead: it can be read in parts and survives a crash."
         )
     odd = [number for number, row in enumerate(rows, 1) if not isinstance(row, dict)]
     if odd:
         yield Remark(f"{len(odd)} entries are not JSON objects; left out.", str(path), odd[0])
-    yield [(number, row) for number, row in enumerate(rows, 1) if isinstance(row, dict)]
+    good = [(number, row) for number, row in enumerate(rows, 1) if isinstance(row, dict) and len(row) <= MAX_ROW_KEYS]
+    if len(odd) + len(good) < len(rows):
+        huge = len(rows) - len(odd) - len(good)
+        yield Remark(f"{huge} entries have more than {MAX_ROW_KEYS:,} keys; left out.", str(path))
+    yield good
 
 
 def read_parquet(path: Path) -> Iterator[NumberedRows | Remark]:

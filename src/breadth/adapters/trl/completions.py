@@ -13,7 +13,7 @@ from breadth.adapters.parse_values import RowReader, as_number, as_step, as_text
 from breadth.adapters.trl.history import History, eval_steps, is_eval, newest_history, output_folder, reward_weights
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import read_parquet_rows, try_read_schema
+from breadth.runs.parquet import read_parquet_rows, try_read_schema
 from breadth.runs.schema import REWARD_PREFIX, Record, Remark, RolloutBatch
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import Any
 
 from breadth.adapters.parse_values import MetricReader, as_step
 from breadth.base.errors import BreadthError, BrokenFileError, UnsafeFileError
-from breadth.runs.jsonl import parse_json, read_error
+from breadth.runs.jsonl import MAX_ROW_VALUES, has_too_many_values, parse_json, read_error
 from breadth.runs.schema import LoggedConfig, MetricRow, Record, Remark
 
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EVAL_PREFIX = "eval_"
 MAX_DOCUMENT_BYTES = 128 << 20
-"""Largest JSON document read whole, in bytes: some 180,000 log rows of GRPO."""
+"""Largest JSON document read whole, in bytes: some 140,000 log rows of GRPO."""
 MAX_SETTINGS_DEPTH = 50
 """Levels of nesting that settings may have."""
 STATE_SETTINGS = ("logging_steps", "eval_steps", "save_steps", "max_steps", "num_train_epochs", "train_batch_size")
@@ -125,9 +125,16 @@ def read_document(path: Path) -> str:
                 f"has {size / 1e6:,.0f} MB; a JSON document is read up to {MAX_DOCUMENT_BYTES / 1e6:,.0f} MB.",
                 "Import its TensorBoard files.",
             )
-        return path.read_bytes().decode("utf-8-sig", errors="replace")
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
     except OSError as error:
         raise read_error(path, error) from error
+    if has_too_many_values(text):
+        raise BrokenFileError(
+            path,
+            f"has more than {MAX_ROW_VALUES:,} values; a JSON document is read up to that.",
+            "Import its TensorBoard files.",
+        )
+    return text
 
 
 def is_too_deep(value: Any) -> bool:

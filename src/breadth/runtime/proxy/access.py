@@ -159,6 +159,11 @@ class ClientSlots:
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._users: Counter[str] = Counter()
 
+    @property
+    def users(self) -> int:
+        """How many hold a slot or wait for one."""
+        return self._users.total()
+
     @asynccontextmanager
     async def hold(self, client: str) -> AsyncIterator[None]:
         """Wait for a slot of this client and hold it."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -28,7 +29,8 @@ from breadth.runtime.proxy.routing import ChosenPolicy
 from breadth.runtime.proxy.upstream import EventStream, parse_reply
 from breadth.runtime.sampler import Meter
 from breadth.runtime.samplers.openai import RUNAWAY_FACTOR
-from breadth.runtime.solve_context import estimate_prompt_tokens
+from breadth.runtime.samplers.redaction import EventRedactor, Redactor
+from breadth.runtime.solve_context import PROMPT_TOKEN_BYTES, count_bytes, estimate_prompt_tokens
 from breadth.runtime.wire import DONE_EVENT, format_event, read_usage, usage_body, valid_count
 
 
@@ -73,6 +75,10 @@ MAX_TOKEN_BYTES = 128
 """Bytes of the longest tokens, such as runs of blanks. Some servers send many tokens in one event."""
 EMPTY_EVENTS = 1024
 """Events without text that are relayed at most, and 16 for every token allowed."""
+EVENT_SLACK_BYTES = 2**20
+"""Bytes of events that are relayed at most, and `EVENT_BYTES` for every token allowed, whatever fields they are in."""
+EVENT_BYTES = 2**13
+"""Bytes of a token's event: 20 log-probs take two thousand, the sound of a token three thousand."""
 
 
 @dataclass
@@ -93,12 +99,20 @@ class ReplyLength:
 class EventRelay:
     """Relays an upstream's events to a client.
 
-    They are passed on byte for byte as they come. Only the last one is held back until the stream has ended: the
-    object ``breadth`` goes into it. A client that requested no usage gets no event with nothing but usage. An upstream
-    that writes more than it may is cut off: the reply then ends with the reason ``length``.
+    They are passed on byte for byte as they come, without the upstream's key. Only the last one is held back until the
+    stream has ended: the object ``breadth`` goes into it. A client that requested no usage gets no event with nothing
+    but usage. An upstream that writes more than it may is cut off: the reply then ends with the reason ``length``.
     """
 
-    def __init__(self, meter: Meter, *, with_usage: bool, max_tokens: int | None = None, replies: int = 1) -> None:
+    def __init__(
+        self,
+        meter: Meter,
+        *,
+        with_usage: bool,
+        max_tokens: int | None = None,
+        replies: int = 1,
+        redactor: Redactor = Redactor(),  # noqa: B008 - it does not change
+    ) -> None:
         self.finished = False
         """Whether a completion gave the reason for its end."""
         self.is_cut = False
@@ -107,9 +121,11 @@ class EventRelay:
         self._with_usage = with_usage
         self._max_tokens = max_tokens
         self._replies = replies
+        self._redactor = EventRedactor(redactor)
         self._lengths: dict[int, ReplyLength] = {}
         self._ended: set[int] = set()
         self._events = 0
+        self._size = 0
         self._head: dict[str, Any] = {"object": "chat.completion.chunk"}
         self._held: dict[str, Any] | None = None
         self._has_usage = False
@@ -119,17 +135,23 @@ class EventRelay:
         output: list[bytes] = []
         for data in events:
             content = parse_reply(data, stream.endpoint.url)
+            self._size += len(data)
             self.count(content)
             if self.is_cut:
                 break
-            ends = not content["choices"] or any(choice.get("finish_reason") for choice in content["choices"])
-            if not ends:
-                output.append(b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n")
-            elif content["choices"] or self._with_usage:
-                if self._held is not None:
-                    output.append(format_event(self._held))
-                self._held = content
+            output += [self._pass_on(*event) for event in self._redactor.feed(data, content)]
         return b"".join(output)
+
+    def _pass_on(self, data: bytes, content: dict[str, Any]) -> bytes:
+        """Return the bytes to send for one event: none for the last one yet."""
+        ends = not content["choices"] or any(choice.get("finish_reason") for choice in content["choices"])
+        if not ends:
+            return b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"
+        if not content["choices"] and not self._with_usage:
+            return b""
+        output = b"" if self._held is None else format_event(self._held)
+        self._held = content
+        return output
 
     def finish(self, stream: EventStream, extension: dict[str, Any]) -> bytes:
         """Return the end of the stream; raises ServerError when the upstream broke off before its own."""
@@ -137,8 +159,9 @@ class EventRelay:
             return self._finish_cut(extension)
         if not self.finished and not stream.saw_done:
             raise ServerError(f"{stream.endpoint.url} ended its stream in the middle.", "Look at the upstream's log.")
+        output = b"".join(self._pass_on(*event) for event in self._redactor.finish())
         last = self._held or {"object": "chat.completion.chunk", "choices": []}
-        return format_event(last | {"breadth": extension}) + DONE_EVENT
+        return output + format_event(last | {"breadth": extension}) + DONE_EVENT
 
     def count(self, content: dict[str, Any]) -> None:
         """Charge an event, and note when the upstream has written more than it may."""
@@ -171,6 +194,7 @@ class EventRelay:
             or any(length.tokens > self._max_tokens for length in self._lengths.values())
             or (reported or 0) > total
             or self._events > RUNAWAY_FACTOR * total + EMPTY_EVENTS
+            or self._size > EVENT_BYTES * total + EVENT_SLACK_BYTES
         )
 
     def _finish_cut(self, extension: dict[str, Any]) -> bytes:
@@ -267,7 +291,7 @@ class PassthroughReply:
         ceiling = self.proxy.max_reply_tokens(self.chosen)
         tokens: int = self.call.sampling_fields.get("max_tokens", self.chosen.policy.sampling.max_tokens)
         max_tokens = (ceiling if tokens < 0 else min(max(tokens, 1), ceiling)) * self.call.total_replies
-        reservation = await ledger.reserve(estimate_prompt_tokens(self.call.prompt or "", ""), max_tokens)
+        reservation = await ledger.reserve(self._prompt_tokens, max_tokens)
         if reservation is None:
             raise budget_error()
         started_at, outcome = time.monotonic(), "discarded"
@@ -289,7 +313,7 @@ class PassthroughReply:
         """Pass on a request that is not streamed."""
         reply = await self.proxy.upstream_client.fetch(self.call.path, body, self.meter, loop_deadline(ledger))
         # What an upstream without usage wrote is estimated.
-        self.meter.prompt_tokens = estimate_prompt_tokens(self.call.prompt or "", "")
+        self.meter.prompt_tokens = self._prompt_tokens
         self.meter.tokens = sum(math.ceil(text_size(choice) / TOKEN_BYTES) for choice in reply["choices"])
         usage = reply.get("usage")
         if isinstance(usage, dict):
@@ -306,6 +330,7 @@ class PassthroughReply:
             with_usage=self.call.wants_usage,
             max_tokens=self._max_tokens(ledger.budget, reservation),
             replies=self.call.total_replies,
+            redactor=self.proxy.redactor,
         )
         upstream = self.proxy.upstream_client
         async with upstream.open_stream(self.call.path, body, self.meter, loop_deadline(ledger)) as stream:
@@ -324,6 +349,13 @@ class PassthroughReply:
                 raise
             await response.write(relay.finish(stream, self._extension(ledger)))
         return response
+
+    @cached_property
+    def _prompt_tokens(self) -> int:
+        """Tokens of everything that the upstream is sent to read, estimated."""
+        prompt = self.call.fields.get("prompt") if self.call.prompt is None else self.call.prompt
+        further = [self.chosen.policy.system, self.call.passthrough_fields]
+        return estimate_prompt_tokens(prompt) + count_bytes(further) // PROMPT_TOKEN_BYTES
 
     def _max_tokens(self, budget: Budget, reservation: Reservation) -> int:
         """Return the most tokens of one reply that are relayed: those granted, or the ceiling where none were asked."""

@@ -22,7 +22,7 @@ from breadth.runtime.proxy.routing import ChosenPolicy, ModelCache, Policies
 from breadth.runtime.proxy.upstream import MAX_WAIT_SECONDS, UpstreamClient
 from breadth.runtime.samplers.connection import Connection
 from breadth.runtime.samplers.openai import OpenAISampler
-from breadth.runtime.samplers.server_errors import Redactor
+from breadth.runtime.samplers.redaction import Redactor
 from breadth.runtime.solve_context import new_trace_id
 
 
@@ -34,6 +34,8 @@ class RequestRecord:
     """Where it was sent."""
     redactor: Redactor = field(default_factory=Redactor)
     """Takes the upstream's key out of the stream to the client."""
+    read_seconds: float = ProxyLimits.read_seconds
+    """Seconds that the client has to take a piece of its reply."""
     trace: str = field(default_factory=new_trace_id)
     """Its id: in the reply, in the header ``x-request-id`` and in the log."""
     started_at: float = field(default_factory=time.monotonic)
@@ -170,14 +172,29 @@ class Proxy:
         await self.sampler.close()
 
 
+PIECE_BYTES = 2**16
+"""Bytes that a client must take in the time it has for reading them."""
+
+
 class RedactedStream(web.StreamResponse):
-    """A stream to a client without the upstream's key."""
+    """A stream to a client without the upstream's key; a client that does not read it is cut off."""
 
     redactor = Redactor()
+    seconds = ProxyLimits.read_seconds
+    transport: asyncio.Transport | None = None
+    """Connection to the client."""
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send some bytes."""
-        await super().write(self.redactor.clean(bytes(data)))
+        """Send some bytes; raises ConnectionResetError when the client takes none for too long."""
+        clean = memoryview(self.redactor.clean(bytes(data)))
+        try:
+            for start in range(0, len(clean), PIECE_BYTES):
+                async with asyncio.timeout(self.seconds):
+                    await super().write(clean[start : start + PIECE_BYTES])
+        except TimeoutError as error:
+            if self.transport is not None:
+                self.transport.abort()
+            raise ConnectionResetError("The client does not read its reply.") from error
 
 
 async def start_stream(request: web.Request, record: RequestRecord) -> web.StreamResponse:
@@ -190,7 +207,7 @@ async def start_stream(request: web.Request, record: RequestRecord) -> web.Strea
             "x-request-id": record.trace,
         }
     )
-    response.redactor = record.redactor
+    response.redactor, response.seconds, response.transport = record.redactor, record.read_seconds, request.transport
     record.stream = response
     await response.prepare(request)
     return response

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import signal
 import traceback
 import zlib
 from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, cast
 
 import orjson
 from aiohttp import web
@@ -26,6 +27,7 @@ from breadth.runtime.proxy.metrics import CONTENT_TYPE
 from breadth.runtime.proxy.passthrough import PassthroughReply
 from breadth.runtime.proxy.proxy import Proxy, RequestRecord
 from breadth.runtime.proxy.routing import LISTING_MAX_AGE, models_body
+from breadth.runtime.samplers.connection import read_up_to
 from breadth.runtime.wire import MODELS_PATH
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -71,12 +73,14 @@ def build_application(proxy: Proxy, hosts: frozenset[str] | None = None) -> web.
 async def log_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer errors in the OpenAI format, and log and count every request for a completion."""
     proxy = request.app[PROXY]
-    record = RequestRecord(request.path if request.path in KNOWN_PATHS else "other", proxy.redactor)
+    path = request.path if request.path in KNOWN_PATHS else "other"
+    record = RequestRecord(path, proxy.redactor, proxy.limits.read_seconds)
     RECORD.set(record)
     status = CLIENT_CLOSED_STATUS
     try:
         response = await answer_or_error(request, handler, proxy)
         status = record.status or response.status
+        await send_response(request, response, proxy.limits.seconds)
     finally:
         if record.path in (CHAT_PATH, COMPLETIONS_PATH, "other"):
             proxy.metrics.count_request(record.path, record.policy, status, record.seconds)
@@ -106,6 +110,19 @@ async def answer_or_error(request: web.Request, handler: Handler, proxy: Proxy) 
     if isinstance(response, web.Response) and isinstance(response.body, bytes):
         response.body = proxy.redactor.clean(response.body)
     return response
+
+
+async def send_response(request: web.Request, response: web.StreamResponse, seconds: float) -> None:
+    """Send what is left of a response; cut off a client that has not read it after so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await response.prepare(request)
+            await response.write_eof()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    except ConnectionError:
+        pass  # it has left
 
 
 def internal_error(request: web.Request, record: RequestRecord) -> web.StreamResponse:
@@ -197,6 +214,10 @@ async def answer_completion(request: web.Request, proxy: Proxy, call: ClientRequ
     return await reply(proxy, call, chosen, model, record).answer(request)
 
 
+SMALL_BODY_BYTES = 2**16
+"""Bytes of a body that are read without a slot: an unfinished body that holds no memory takes nobody's place."""
+
+
 async def read_body(request: web.Request, proxy: Proxy) -> bytes:
     """Return the body, inflated; one whose announced length is too large is refused before a byte of it is read."""
     if request.content_type != "application/json":
@@ -212,12 +233,17 @@ async def read_body(request: web.Request, proxy: Proxy) -> bytes:
     if proxy.keys.digests:
         client += hash_key(request.headers.get("Authorization", "")).hex()
     try:
-        async with asyncio.timeout(proxy.limits.read_seconds), proxy.bodies.hold(client):
-            raw = await request.read()
+        async with asyncio.timeout(proxy.limits.read_seconds):
+            raw = await read_up_to(request.content, min(SMALL_BODY_BYTES, proxy.limits.max_body_bytes))
+            if len(raw) > SMALL_BODY_BYTES:
+                async with proxy.bodies.hold(client):
+                    raw += await read_up_to(request.content, proxy.limits.max_body_bytes - len(raw))
     except TimeoutError as error:
         raise ApiError(408, "The body did not come in time.", code="slow_body") from error
     except web.RequestPayloadError as error:
         raise body_not_readable() from error
+    if len(raw) > proxy.limits.max_body_bytes:
+        raise body_too_large(proxy.limits.max_body_bytes)
     if encoding == "identity":
         return raw
     return await asyncio.to_thread(inflate, raw, encoding, proxy.limits.max_body_bytes)
@@ -286,10 +312,20 @@ def json_response(content: object, status: int = 200) -> web.Response:
     return web.Response(status=status, body=orjson.dumps(content), content_type="application/json")
 
 
+FILES_PER_CONNECTION = 2
+"""Files that each connection of a client may need: its own, and one to the upstream."""
 BACKLOG = 2048
 """Connections that may wait to be accepted: the kernel then turns none of a thousand clients away."""
 DRAIN_POLL_SECONDS = 0.02
 """Seconds between two checks whether the last request has been answered."""
+
+
+class RefusedConnection(asyncio.Protocol):
+    """A connection too many: it is closed at once, unread."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        cast("asyncio.Transport", transport).abort()
 
 
 class Server:
@@ -313,7 +349,8 @@ class Server:
             auto_decompress=False,
             keepalive_timeout=proxy.limits.read_seconds,  # also for a head that does not come to its end
         )
-        self._site: web.TCPSite | None = None
+        self._listener: asyncio.Server | None = None
+        self._max_connections = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // FILES_PER_CONNECTION
 
     @property
     def url(self) -> str:
@@ -321,16 +358,27 @@ class Server:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}"
 
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return len(self._runner.server.connections) if self._runner.server is not None else 0
+
     async def __aenter__(self) -> Self:
         await self._runner.setup()
-        self._site = web.TCPSite(self._runner, self._host, self._port, backlog=BACKLOG)
+        loop = asyncio.get_running_loop()
         try:
-            await self._site.start()
+            self._listener = await loop.create_server(self._accept, self._host, self._port, backlog=BACKLOG)
         except OSError as error:
             await self._runner.cleanup()
             raise listen_error(self._host, self._port, error) from error
-        self._port = self._runner.addresses[0][1]
+        self._port = self._listener.sockets[0].getsockname()[1]
         return self
+
+    def _accept(self) -> asyncio.Protocol:
+        """Return what answers a connection just made; so many are answered that the upstream can still be reached."""
+        answer = self._runner.server
+        assert answer is not None  # noqa: S101 - for the type checker: it listens
+        return answer() if self.connections < self._max_connections else RefusedConnection()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -340,8 +388,8 @@ class Server:
     async def drain(self, seconds: float) -> None:
         """Take nothing new, give requests in flight so many seconds to finish, then end them."""
         self.proxy.draining = True
-        if self._site is not None and self._site in self._runner.sites:
-            await self._site.stop()
+        if self._listener is not None:
+            self._listener.close()
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while self.proxy.in_flight and loop.time() < until:

@@ -148,7 +148,7 @@ class UpstreamClient:
     async def _fetch_once(self, endpoint: Endpoint, path: str, body: bytes) -> dict[str, Any]:
         response = await self._post(endpoint, path, body)
         try:
-            reply = await read_up_to(response, MAX_REPLY_BYTES)
+            reply = await read_up_to(response.content, MAX_REPLY_BYTES)
         except (aiohttp.ClientError, OSError) as error:
             response.close()
             raise ServerError(f"{endpoint.url} broke its reply off ({quote(str(error))}).", REMEDY) from error
@@ -184,7 +184,7 @@ class UpstreamClient:
             if response.status == 200:
                 return response
             async with response:
-                reply = await read_up_to(response, MAX_ERROR_BYTES)
+                reply = await read_up_to(response.content, MAX_ERROR_BYTES)
         except (aiohttp.ClientError, OSError) as error:
             raise ServerError(
                 f"{endpoint.url} cannot be reached: {failure_reason(error)}.",
@@ -214,7 +214,7 @@ def parse_reply(reply: bytes, url: str) -> dict[str, Any]:
 async def wait_for_first_event(endpoint: Endpoint, response: aiohttp.ClientResponse) -> EventStream:
     """Wait for the first event, so that a stream which fails at once can be retried."""
     if response.content_type != EVENT_STREAM_TYPE:
-        reply = (await read_up_to(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
+        reply = (await read_up_to(response.content, MAX_ERROR_BYTES)).decode("utf-8", "replace")
         raise ServerError(
             f"{endpoint.url} sent {quote(response.content_type)} instead of a stream: {quote(reply)}", REMEDY
         )

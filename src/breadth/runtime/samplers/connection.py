@@ -251,7 +251,7 @@ class Connection:
         try:
             reply = self._current_session().get(f"{url}{MODELS_PATH}", headers=self._headers, allow_redirects=False)
             async with asyncio.timeout(MODELS_TIMEOUT), reply as response:
-                body = await read_up_to(response, MAX_MODEL_LIST_BYTES)
+                body = await read_up_to(response.content, MAX_MODEL_LIST_BYTES)
                 if response.status != 200:
                     raise status_error(url, response.status, response.headers, body)
             return [model.id for model in MODELS_DECODER.decode(body).data]
@@ -313,10 +313,10 @@ async def post_with_reconnect(
                 raise
 
 
-async def read_up_to(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+async def read_up_to(content: aiohttp.StreamReader, max_bytes: int) -> bytes:
     """Return a body; of one larger than ``max_bytes`` only the beginning, a little more than that."""
     pieces, size = [], 0
-    while size <= max_bytes and (piece := await response.content.readany()):
+    while size <= max_bytes and (piece := await content.readany()):
         pieces.append(piece)
         size += len(piece)
     return b"".join(pieces)
@@ -340,7 +340,7 @@ def hang_up(response: aiohttp.ClientResponse) -> None:
 async def not_a_stream_error(response: aiohttp.ClientResponse, url: str) -> ServerError:
     """Return the error for a reply that is no stream."""
     try:
-        body = await read_up_to(response, MAX_ERROR_BYTES)
+        body = await read_up_to(response.content, MAX_ERROR_BYTES)
     finally:
         response.close()
     if response.status != 200:

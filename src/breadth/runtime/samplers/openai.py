@@ -23,7 +23,8 @@ from breadth.runtime.samplers.connection import (
     hang_up,
     pause_before_retry,
 )
-from breadth.runtime.samplers.server_errors import Backoff, Redactor, quote
+from breadth.runtime.samplers.redaction import Redactor
+from breadth.runtime.samplers.server_errors import Backoff, quote
 from breadth.runtime.wire import EventParser
 
 DEFAULT_CHARACTERS_PER_TOKEN = 4.0
@@ -147,7 +148,7 @@ class OpenAISampler:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await self._retry(request, meter, limit.when())
+                return self._redactor.clean_candidate(await self._retry(request, meter, limit.when()))
         except ServerError as error:
             raise self._redactor.clean_error(error)  # noqa: B904 - the same error
         except TimeoutError as error:
@@ -200,12 +201,17 @@ class OpenAISampler:
         path, body = self.dialect.build_request(named)
         body |= {"stream": True} | ({"n": 1} if "n" in body else {})
         meter.calls += 1
-        response = await self._connection.post(endpoint.url, path, body)
+        prompt_tokens = self.prompt_estimator.estimate(request)
+        try:
+            response = await self._connection.post(endpoint.url, path, body)
+        except asyncio.CancelledError:
+            meter.prompt_tokens += prompt_tokens  # it was sent; how much was read nobody will say
+            raise
         try:
             builder = CompletionBuilder(
                 meter,
                 url=endpoint.url,
-                prompt_tokens=self.prompt_estimator.estimate(request),
+                prompt_tokens=prompt_tokens,
                 top=request.sampling.top_logprobs,
                 watcher=None if request.halt is None else request.halt.watch(),
                 max_tokens=RUNAWAY_FACTOR * request.sampling.max_tokens + RUNAWAY_SLACK,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import math
 import re
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import quote as quote_url
 
 import msgspec
 
@@ -84,58 +82,6 @@ def seconds_until(text: str, now: float) -> float | None:
     except (ValueError, TypeError, OverflowError):
         return None
     return min(max(moment - now, 0.0), MAX_RETRY_SECONDS)
-
-
-MIN_SECRET_CHARACTERS = 8
-"""Shorter keys are words such as EMPTY or none: taking them out would spoil replies and protect nothing."""
-REDACTED = b"[key]"
-
-
-class Redactor:
-    """Takes a key out of what a server sends: plain, URL-encoded, in base64, or cut off behind its first half."""
-
-    def __init__(self, key: str | None = None) -> None:
-        secret = (key or "").strip()
-        self._pattern: re.Pattern[bytes] | None = None
-        self._forms: list[bytes] = []
-        if len(secret) < MIN_SECRET_CHARACTERS:
-            return
-        plain = {secret, quote_url(secret, safe=""), msgspec.json.encode(secret).decode()[1:-1]}
-        raw = [form.encode() for form in plain]
-        encoded = base64_forms(secret.encode())
-        begun = re.escape(secret[: max(12, len(secret) // 2)].encode()) + rb"[^\s\"'\\<>]*"
-        either = b"|".join([*map(re.escape, raw), begun])
-        self._pattern = re.compile(b"(?i:%s)|%s" % (either, b"|".join(map(re.escape, encoded))))
-        self._forms = [form.lower() for form in (*raw, *encoded, secret[: max(12, len(secret) // 2)].encode())]
-
-    def clean(self, data: bytes) -> bytes:
-        """Return bytes without the key."""
-        if self._pattern is None:
-            return data
-        lowered = data.lower()
-        return self._pattern.sub(REDACTED, data) if any(form in lowered for form in self._forms) else data
-
-    def clean_text(self, text: str) -> str:
-        """Return a text without the key."""
-        return self.clean(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
-
-    def clean_error(self, error: ServerError) -> ServerError:
-        """Take the key out of an error's message; return the same error."""
-        error.problem = self.clean_text(error.problem)
-        error.args = (error.problem, error.remedy)
-        return error
-
-
-def base64_forms(secret: bytes) -> set[bytes]:
-    """Return what every base64 text that holds a secret holds: one form for each place in a group of three bytes."""
-    forms = set()
-    for before in range(3):
-        whole = base64.b64encode(b"\0" * before + secret).rstrip(b"=")
-        # The first characters depend on what is before, the last one on what follows.
-        form = whole[-(-before * 8 // 6) :]
-        form = form if (before + len(secret)) % 3 == 0 else form[:-1]
-        forms |= {form, form.translate(bytes.maketrans(b"+/", b"-_"))}
-    return forms
 
 
 MAX_QUOTE_CHARACTERS = 300

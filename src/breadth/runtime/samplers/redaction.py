@@ -1,0 +1,178 @@
+"""The key for a server, taken out of everything that the server sends: some repeat it in errors and replies."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from breadth.base.errors import ServerError
+from breadth.inference.records import Candidate
+
+MIN_SECRET_CHARACTERS = 8
+"""Shorter keys are words such as EMPTY or none: taking them out would spoil replies and protect nothing."""
+MIN_PART_CHARACTERS = 12
+"""Characters of a part of a key that is taken out: half of the key where that is more."""
+REDACTED = b"[key]"
+
+
+class Redactor:
+    """Takes a key out of what a server sends: plain, escaped, URL-encoded, in base64 or hexadecimal, or half of it."""
+
+    def __init__(self, key: str | None = None) -> None:
+        secret = (key or "").strip()
+        self.forms: tuple[str, ...] = ()
+        """What to look for, in lower case; empty without a key."""
+        self._pattern: re.Pattern[bytes] | None = None
+        if len(secret) < MIN_SECRET_CHARACTERS:
+            return
+        part = max(MIN_PART_CHARACTERS, len(secret) // 2)
+        begin, end = re.escape(secret[:part].encode()), re.escape(secret[-part:].encode())
+        plain = sorted(plain_forms(secret), key=len, reverse=True)
+        encoded = base64_forms(secret.encode())
+        either = b"|".join([*(re.escape(form.encode()) for form in plain), begin + rb"[^\s\"'\\<>]*", end])
+        self._pattern = re.compile(b"(?i:%s)|%s" % (either, b"|".join(map(re.escape, encoded))))
+        self.forms = tuple(
+            form.lower() for form in (*plain, *(form.decode() for form in encoded), secret[:part], secret[-part:])
+        )
+
+    def clean(self, data: bytes) -> bytes:
+        """Return bytes without the key."""
+        if self._pattern is None:
+            return data
+        lowered = data.lower()
+        return self._pattern.sub(REDACTED, data) if any(form.encode() in lowered for form in self.forms) else data
+
+    def clean_text(self, text: str) -> str:
+        """Return a text without the key."""
+        return self.clean(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+    def clean_error(self, error: ServerError) -> ServerError:
+        """Take the key out of an error's message; return the same error."""
+        error.problem = self.clean_text(error.problem)
+        error.args = (error.problem, error.remedy)
+        return error
+
+    def clean_candidate(self, candidate: Candidate) -> Candidate:
+        """Return a completion without the key: it may have come in pieces, and is cut into other ones later."""
+        if not self.forms:
+            return candidate
+        return replace(candidate, text=self.clean_text(candidate.text), reasoning=self.clean_text(candidate.reasoning))
+
+
+def plain_forms(secret: str) -> set[str]:
+    """Return the forms in which a key is written out: as it is, escaped, URL-encoded once or twice, hexadecimal."""
+    encoded = quote(secret, safe="")
+    forms = {secret, secret.replace("/", r"\/"), encoded, quote(encoded, safe=""), secret.encode().hex()}
+    return forms | {msgspec.json.encode(form).decode()[1:-1] for form in forms}
+
+
+def base64_forms(secret: bytes) -> set[bytes]:
+    """Return what every base64 text that holds a secret holds: one form for each place in a group of three bytes."""
+    forms = set()
+    for before in range(3):
+        whole = base64.b64encode(b"\0" * before + secret).rstrip(b"=")
+        # The first characters depend on what is before, the last one on what follows.
+        form = whole[-(-before * 8 // 6) :]
+        form = form if (before + len(secret)) % 3 == 0 else form[:-1]
+        forms |= {form, form.translate(bytes.maketrans(b"+/", b"-_"))}
+    return forms
+
+
+Event: TypeAlias = dict[str, Any]
+"""The content of an event of a stream."""
+MIN_HELD_CHARACTERS = 4
+"""Characters of a key at the end of an event from which on it is held back: fewer are the beginning of many words."""
+
+
+class EventRedactor:
+    """Takes a key out of the texts of a stream, also where it is split over several events.
+
+    Events that may end inside a key are held back until what follows shows whether they do.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._beginnings = tuple({form[:MIN_HELD_CHARACTERS] for form in redactor.forms})
+        self._longest = max(map(len, redactor.forms), default=0)
+        self._tails: dict[tuple[object, ...], str] = {}
+        self._sent: dict[tuple[object, ...], str] = {}
+        self._held: list[tuple[bytes, Event]] = []
+
+    def feed(self, data: bytes, content: Event) -> list[tuple[bytes, Event]]:
+        """Take an event and return those that may be passed on, each as its bytes and its content."""
+        if not self._redactor.forms:
+            return [(data, content)]
+        self._held.append((data, content))
+        for place, table, name in find_texts(content):
+            self._tails[place] = (self._tails.get(place, "") + table[name].lower())[-self._longest :]
+        return [] if any(map(self._may_go_on, self._tails.values())) else self.finish()
+
+    def finish(self) -> list[tuple[bytes, Event]]:
+        """Return the events that were held back."""
+        held, self._held = self._held, []
+        pieces: dict[tuple[object, ...], list[tuple[MutableMapping[str, Any], str]]] = {}
+        for _, content in held:
+            for place, table, name in find_texts(content):
+                pieces.setdefault(place, []).append((table, name))
+        is_changed = False
+        for place, parts in pieces.items():
+            sent = self._sent.get(place, "")
+            whole = sent + "".join(table[name] for table, name in parts)
+            if (clean := self._redactor.clean_text(whole)) != whole:
+                is_changed = True
+                for (table, name), text in zip(parts, [clean.removeprefix(sent), *[""] * len(parts)], strict=False):
+                    table[name] = text
+            self._sent[place] = whole[1 - MIN_HELD_CHARACTERS :]
+        if is_changed:
+            for _, content in held:
+                for choice in content["choices"]:
+                    choice.pop("logprobs", None)  # they spell the text
+        return [
+            (orjson.dumps(content) if is_changed else self._unescape(data, content), content) for data, content in held
+        ]
+
+    def _may_go_on(self, tail: str) -> bool:
+        """Say whether a text ends in the beginning of a form of the key."""
+        if not any(beginning in tail for beginning in self._beginnings):
+            return False
+        return any(
+            tail.endswith(form[:size])
+            for form in self._redactor.forms
+            for size in range(MIN_HELD_CHARACTERS, min(len(form), len(tail) + 1))
+        )
+
+    def _unescape(self, data: bytes, content: Event) -> bytes:
+        r"""Return an event as it came, or without the escapes (\u002d, \/) behind which it hides the key."""
+        if b"\\u" not in data and b"\\/" not in data:
+            return data
+        plain = orjson.dumps(content)
+        return data if self._redactor.clean(plain) == plain else plain
+
+
+def find_texts(content: Event) -> Iterator[tuple[tuple[object, ...], MutableMapping[str, Any], str]]:
+    """Yield each text that an event adds to a reply: its place in the reply, and the table and name that hold it."""
+
+    def walk(
+        place: tuple[object, ...], value: Any
+    ) -> Iterator[tuple[tuple[object, ...], MutableMapping[str, Any], str]]:
+        for name, inner in value.items() if isinstance(value, dict) else ():
+            if isinstance(inner, str) and name != "role":
+                yield (*place, name), value, name
+            elif isinstance(inner, dict):
+                yield from walk((*place, name), inner)
+            elif isinstance(inner, list):
+                for number, item in enumerate(inner):
+                    index = item.get("index", number) if isinstance(item, dict) else number
+                    yield from walk((*place, name, str(index)), item)
+
+    for choice in content["choices"]:
+        yield from walk((str(choice.get("index")), "delta"), choice.get("delta"))
+        if isinstance(choice.get("text"), str):
+            yield (str(choice.get("index")), "text"), choice, "text"

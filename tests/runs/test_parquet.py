@@ -1,0 +1,198 @@
+"""Parquet files are read in small batches; what unfolds to far more than its file is refused, whatever it claims."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from breadth.base.errors import BrokenFileError
+from breadth.runs import parquet
+from breadth.runs.parquet import read_parquet_rows
+from breadth.runs.parquet_pages import ThriftReader, footer_sizes, read_page_sizes
+
+
+def write_bomb(path: Path, text: str, rows: int) -> Path:
+    """Write rows of one text, which a dictionary holds once."""
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
+    table = pa.table({"step": np.zeros(rows, np.int64), "problem": texts})
+    pq.write_table(table, path, row_group_size=rows, compression="zstd")
+    return path
+
+
+READ_WITHIN_BOUNDS = """
+import resource, sys
+from pathlib import Path
+from breadth.base.errors import BrokenFileError
+from breadth.runs.parquet import read_parquet_rows
+import pyarrow.compute
+room = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (1 << 30)
+resource.setrlimit(resource.RLIMIT_AS, (room, room))
+try:
+    print(sum(map(len, read_parquet_rows(Path(sys.argv[1])))))
+except BrokenFileError as error:
+    print(error)
+"""
+
+
+def read_within_bounds(path: Path) -> str:
+    """Read a Parquet file in a process that gets one more gigabyte of memory."""
+    command = [sys.executable, "-c", READ_WITHIN_BOUNDS, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of the process is read from /proc")
+def test_a_parquet_bomb_is_refused_within_a_gigabyte(tmp_path: Path) -> None:
+    path = write_bomb(tmp_path / "bomb.parquet", "x" * 8192, 1_000_000)
+    assert path.stat().st_size < 20_000
+    assert "unfolds from" in read_within_bounds(path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of the process is read from /proc")
+def test_long_texts_that_repeat_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    path = write_bomb(tmp_path / "prompts.parquet", "x" * 500_000, 2000)
+    assert read_within_bounds(path) == "2000"
+
+
+def test_too_many_rows_for_the_file_and_too_long_lists_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = write_bomb(tmp_path / "rows.parquet", "x", 5_000_000)
+    with pytest.raises(BrokenFileError, match="5,000,000 rows in"):
+        next(read_parquet_rows(rows))
+    monkeypatch.setattr(parquet, "MAX_HELD_BYTES", 1 << 20)
+    nested = tmp_path / "nested.parquet"
+    pq.write_table(pa.table({"ids": [[0] * 1_000_000]}), nested, compression="zstd")
+    with pytest.raises(BrokenFileError, match="unfolds from"):
+        next(read_parquet_rows(nested))
+    texts = tmp_path / "texts.parquet"
+    pq.write_table(pa.table({"messages": [[{"content": "x" * 5000}]] * 1000}), texts, compression="zstd")
+    with pytest.raises(BrokenFileError, match="unfolds from"):
+        next(read_parquet_rows(texts))
+
+
+def test_ordinary_nested_texts_are_read(tmp_path: Path) -> None:
+    rows = [{"messages": [{"role": "user", "content": f"question {number} " * 300}]} for number in range(500)]
+    path = tmp_path / "chat.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    assert [row for batch in read_parquet_rows(path) for row in batch] == rows
+
+
+def write_number(number: int, size: int = 0) -> bytes:
+    """Return a number as a footer holds it, in so many bytes."""
+    groups = []
+    while number or not groups or len(groups) < size:
+        groups.append(number & 0x7F)
+        number >>= 7
+    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
+
+
+def lie(path: Path, replaced: dict[int, int]) -> Path:
+    """Change numbers in a footer; nothing moves."""
+    data = path.read_bytes()
+    start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
+    footer = data[start:]
+    for old, new in replaced.items():
+        there = write_number(2 * old)
+        assert there in footer
+        footer = footer.replace(there, write_number(2 * new, len(there)))
+    path.write_bytes(data[:start] + footer)
+    return path
+
+
+def encoded_sizes(path: Path) -> dict[int, int]:
+    """Return the sizes in a footer, each with a small one instead."""
+    group = pq.read_metadata(path).row_group(0)
+    sizes = [group.column(number).total_uncompressed_size for number in range(group.num_columns)]
+    return dict.fromkeys([size for size in (*sizes, group.total_byte_size) if size > 10_000], 100)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of the process is read from /proc")
+@pytest.mark.parametrize("kind", ["dictionary", "one text", "prefixes", "list"])
+def test_a_footer_that_claims_little_is_not_believed(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "bomb.parquet"
+    options: dict[str, Any] = {"compression": "zstd", "write_statistics": False}
+    if kind == "dictionary":
+        write_bomb(path, "x" * 1_000_000, 4000)
+        lie(path, encoded_sizes(path))
+    elif kind == "one text":
+        pq.write_table(pa.table({"text": ["x" * 600_000_000]}), path, use_dictionary=False, **options)
+        lie(path, encoded_sizes(path))
+    elif kind == "prefixes":
+        texts = pa.array([f"{'x' * 200_000}{number}" for number in range(6000)])
+        encoding = {"text": "DELTA_BYTE_ARRAY"}
+        pq.write_table(pa.table({"text": texts}), path, use_dictionary=False, column_encoding=encoding, **options)
+        lie(path, encoded_sizes(path))
+    else:
+        ids = pa.ListArray.from_arrays([0, 90_000_000], pa.array(np.zeros(90_000_000, np.int32)))
+        pq.write_table(pa.table({"ids": ids}), path, data_page_size=1 << 30, **options)
+        lie(path, {90_000_000: 3})
+    assert path.stat().st_size < 100_000
+    assert "unfolds from" in read_within_bounds(path)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "lz4", "zstd", "brotli"])
+def test_pages_add_up_to_what_an_honest_footer_says(tmp_path: Path, version: str, codec: str) -> None:
+    table = pa.table(
+        {
+            "text": [f"text {number} " * 20 for number in range(5000)],
+            "few": ["a", "b"] * 2500,
+            "ids": [list(range(number % 7)) for number in range(5000)],
+            "number": np.arange(5000.0),
+            "nothing": pa.nulls(5000, pa.int32()),
+        }
+    )
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, compression=codec, data_page_version=version, data_page_size=4096)
+    group = pq.read_metadata(path).row_group(0)
+    with path.open("rb") as file:
+        for number in range(group.num_columns):
+            column = group.column(number)
+            found, said = read_page_sizes(file, column), footer_sizes(column)
+            assert (found.values, found.has_dictionary) == (said.values, said.has_dictionary)
+            headers = 60 * (2 + said.encoded // 1000)
+            assert found.encoded <= said.encoded <= found.encoded + headers, "a footer counts the headers too"
+            assert 0 < found.largest <= found.encoded
+
+
+def test_a_header_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["x" * 5000] * 50}), path, compression="zstd")
+    column = pq.read_metadata(path).row_group(0).column(0)
+    beyond = b"\x15\x00\x15\x02\x15\xff\xff\x03\x00"  # a page of 32 KB in a column of less
+    for content in (b"", b"\0" * 9000, b"\xff" * 9000, b"\x1c" * 9000, beyond + b"\0" * 9000):
+        with pytest.raises(ValueError, match="page"):
+            read_page_sizes(io.BytesIO(b"PAR1" + content), column)
+
+
+def test_fields_of_every_kind_are_read_past() -> None:
+    # Field 1 true, 2 a byte, 3 the number -3, 4 a double, 5 the text ab, 6 a struct with field 1 = 1, 20 the number 2.
+    data = b"\x11\x13\x07\x15\x05\x17" + b"\0" * 8 + b"\x18\x02ab\x1c\x15\x02\x00\x05\x28\x04\x00"
+    reader = ThriftReader(data + b"rest")
+    assert reader.read_struct() == {1: True, 2: None, 3: -3, 4: None, 5: None, 6: {1: 1}, 20: 2}
+    assert reader.place == len(data)
+
+
+def test_texts_that_share_their_beginnings_are_read(tmp_path: Path) -> None:
+    texts = [f"{'the same beginning ' * 50}{number}" for number in range(3000)]
+    path = tmp_path / "a.parquet"
+    encoding = {"text": "DELTA_BYTE_ARRAY"}
+    pq.write_table(pa.table({"text": texts}), path, use_dictionary=False, column_encoding=encoding)
+    assert [row["text"] for batch in read_parquet_rows(path) for row in batch] == texts
+
+
+def test_one_row_larger_than_is_safe_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAX_ROW_VALUES", 3_000_000)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"ids": [list(range(3_000_001))]}), path)
+    with pytest.raises(BrokenFileError, match="a single row of 24 MB is too large"):
+        next(read_parquet_rows(path))
