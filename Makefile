@@ -48,7 +48,9 @@ lock:  ## write requirements.lock: the core's dependencies with the hashes of al
 sbom: $(VENV)/.dev  ## write sbom.json, a CycloneDX bill of materials of the environment
 	$(PYTHON) -m venv $(VENV)/sbom
 	$(VENV)/sbom/bin/python -m pip --disable-pip-version-check install --quiet cyclonedx-bom==7.5.0
-	$(VENV)/sbom/bin/cyclonedx-py environment $(BIN)/python --output-format JSON --output-file sbom.json
+	$(VENV)/sbom/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --mc-type library \
+	  --output-format JSON --output-file $(VENV)/sbom.json
+	mv $(VENV)/sbom.json sbom.json
 
 mutate: $(VENV)/.dev  ## change the core modules in one place at a time; their tests must notice 92 % (quarter of an hour)
 	nice $(BIN)/python tools/mutate.py --jobs 2
