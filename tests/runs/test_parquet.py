@@ -88,7 +88,7 @@ def test_ordinary_nested_texts_are_read(tmp_path: Path) -> None:
 
 def write_number(number: int, size: int = 0) -> bytes:
     """Return a number as a footer holds it, in so many bytes."""
-    groups = []
+    groups: list[int] = []
     while number or not groups or len(groups) < size:
         groups.append(number & 0x7F)
         number >>= 7

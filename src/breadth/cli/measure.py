@@ -89,7 +89,7 @@ def mi(
         for place, info in found.items()
     }
     deliver(
-        build_page(opened.name, model, traces, found),
+        build_page(opened[0].name, model, traces, found),
         as_json=as_json,
         html=html,
         document=orjson.dumps({"model": model, "places": document}, option=orjson.OPT_INDENT_2).decode(),

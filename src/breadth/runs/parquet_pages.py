@@ -42,7 +42,7 @@ def footer_sizes(column: pq.ColumnChunkMetaData) -> PageSizes:
 
 def decompressed_limit(column: pq.ColumnChunkMetaData) -> float:
     """Return the bytes that a column chunk can become at most, by its codec alone."""
-    return column.total_compressed_size * MAX_RATIOS.get(column.compression, float("inf"))
+    return float(column.total_compressed_size * MAX_RATIOS.get(column.compression, float("inf")))
 
 
 def read_page_sizes(file: IO[bytes], column: pq.ColumnChunkMetaData) -> PageSizes:
@@ -56,7 +56,7 @@ def read_page_sizes(file: IO[bytes], column: pq.ColumnChunkMetaData) -> PageSize
     while values < column.num_values and place < end:
         header, size = read_header(file, place)
         unpacked, packed = header.get(2, -1), header.get(3, -1)
-        page = next((header[field] for field in (5, 7, 8) if isinstance(header.get(field), dict)), {})
+        page: dict[int, Any] = next((header[field] for field in (5, 7, 8) if isinstance(header.get(field), dict)), {})
         if min(unpacked, packed, page.get(1, 0)) < 0 or place + size + packed > end:
             raise ValueError(f"the page at byte {place} is larger than its column")
         encoded += unpacked
