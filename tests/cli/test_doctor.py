@@ -56,7 +56,7 @@ def test_verdict_proof_and_patch(log: Path, tmp_path: Path) -> None:
     assert next(line for line in lines if line.strip()).startswith("Diagnosis of")
     assert lines.index("✖ CRITICAL") < 5  # the verdict comes first
     assert "and the score has stopped rising" in said
-    assert "GRPOConfig(epsilon_high=0.28)" in said
+    assert "GRPOConfig(beta=0.01)" in said
     assert not (tmp_path / "executed").exists()
 
 

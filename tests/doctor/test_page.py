@@ -43,9 +43,9 @@ def test_verdict_then_picture_then_proof_then_patch(make: Any, around: Callable[
     assert proof.facts[-1].note == "breadth doctor --explain entropy-collapse"
     assert isinstance(patch, Listing)
     lines = patch.text.split("\n")
-    assert lines[0].startswith("# 1. Raise the upper clip to 0.28.")
+    assert lines[0].startswith("# 1. Add a KL penalty to the reference policy, 0.01 to begin with.")
     assert "GRPOConfig(epsilon_high=0.28)" in lines
-    assert "GRPOConfig(beta=0.001)" in lines
+    assert "GRPOConfig(beta=0.01)" in lines
     assert isinstance(unsure, Facts)
     assert (unsure.title, unsure.facts[0].name) == ("What more data would show", "truncation")
     assert [fact.value for fact in page.provenance] == ["a.json: log", "b.pt is a pickle."]

@@ -39,10 +39,25 @@ def group_by_run(files: Sequence[RecognisedFile]) -> list[tuple[str, list[Recogn
         elif not is_log(file):
             log_path = nearest_log(file.path, logs)
             (alone[file.path.parent] if log_path is None else groups[log_path]).append(file)
+    join_validation(alone)
     groups |= {group[0].path if len(group) == 1 else folder: group for folder, group in alone.items()}
     return list(zip(name_sources(list(groups)), groups.values(), strict=True))
 
 
+def join_validation(alone: dict[Path, list[RecognisedFile]]) -> None:
+    """Put a trainer's dumps of validation together with its only dumps of training next to them: they are one run."""
+    for folder in [folder for folder, group in alone.items() if all(file.kind == VALIDATION_KIND for file in group)]:
+        siblings = [
+            other
+            for other, group in alone.items()
+            if other != folder and other.parent == folder.parent and all(file.kind == TRAINING_KIND for file in group)
+        ]
+        if len(siblings) == 1:
+            alone[folder.parent] = alone.pop(siblings[0]) + alone.pop(folder)
+
+
+TRAINING_KIND, VALIDATION_KIND = "rollouts", "validation rollouts"
+"""Kinds of the files of one run that a trainer writes into two folders."""
 CHECKPOINT_FOLDER = re.compile(r"checkpoint-\d+")
 """Folders in a run's own that hold copies of its log."""
 

@@ -10,7 +10,7 @@ import pytest
 from breadth.adapters.skyrl.config import SETTINGS
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Change, Finding
+from breadth.doctor.finding import Change, Excluded, Finding
 from breadth.doctor.findings import contradictory_settings, no_op_settings, wrong_units
 from breadth.doctor.trainer_config import DIALECTS, TrainerConfig
 from breadth.report.sections import Severity
@@ -152,4 +152,4 @@ def test_patches() -> None:
 def test_a_sound_script_is_clear(tmp_path: Path) -> None:
     config = read(tmp_path, SCRIPT.replace("LOSS=kl_cov", "LOSS=regular").replace("top_p=0.95", "top_p=1.0"))
     for check in (no_op_settings.FINDING, contradictory_settings.FINDING, wrong_units.FINDING):
-        assert check.check(Evidence("config", None, config, SETTINGS)) is None
+        assert isinstance(check.check(Evidence("config", None, config, SETTINGS)), Excluded)

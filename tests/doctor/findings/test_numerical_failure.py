@@ -167,7 +167,7 @@ def test_another_engine_may_be_the_cause(make: Any) -> None:
 def test_what_is_missing_is_named(make: Any) -> None:
     found = FINDING.check(make(length=LEVEL))
     assert isinstance(found, CannotTell)
-    assert found.missing == "grad norm is not logged"
+    assert found.missing == "the gradient norm is not logged"
     assert FINDING.check(Evidence("a configuration")) is None
 
 
