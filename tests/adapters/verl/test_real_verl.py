@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
