@@ -21,6 +21,10 @@ from typing import TypeAlias
 Number: TypeAlias = int | float
 
 
+class Vote:
+    example: dict[str, int] = {"n": 4}
+
+
 def is_adult(age: int) -> bool:
     """Return whether somebody is an adult: age >= 18."""
     return age >= 18
