@@ -125,13 +125,18 @@ def read_samples(run: Run, first: int, last: int, split: str = "train") -> Sampl
     )
 
 
+MAX_TEXT_CHARACTERS = 1_000_000
+"""Characters of a completion that instruments look at: the longest of models have half as many."""
+
+
 def sample_texts(run: Run, first: int, last: int, max_texts: int, split: str = "train") -> list[str]:
     """Return at most ``max_texts`` completions of these steps, the same ones every time, spread over problems."""
     if not run.rollout_files:
         return []
     table = run.query(
-        """SELECT completion FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
-           ORDER BY hash(problem, step, sample) LIMIT ?""",
+        f"""SELECT left(completion, {MAX_TEXT_CHARACTERS}) AS completion FROM rollouts
+            WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
+            ORDER BY hash(problem, step, sample) LIMIT ?""",  # noqa: S608 - a number of ours
         split,
         first,
         last,
