@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -191,6 +194,34 @@ def test_a_full_disk_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: p
     with pytest.raises(WriteError, match="No space left"):
         bring(tmp_path, *rows(1), batch, batch, batch, batch)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.script"]
+
+
+def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    begin = "import sys; from pathlib import Path; from breadth.base.system import temporary_name\n"
+    script = begin + "left = temporary_name(Path(sys.argv[1]))\nleft.mkdir()\n(left / 'half').write_text('x')"
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "killed")], check=True)
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))
+    import_rows(tmp_path, "one")
+    assert left.exists(), "what is young may belong to another container"
+    os.utime(left / "half", (0, 0))
+    import_rows(tmp_path, "two")
+    assert not left.exists()
+
+
+def import_rows(tmp_path: Path, name: str) -> None:
+    source = tmp_path / f"{name}.script"
+    source.touch()
+    import_files([source], tmp_path / name, importers=[Scripted({name: rows(1, 2)})])
+
+
+def test_long_rollouts_become_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "BYTES_PER_FILE", 1 << 20)
+    table = pa.table({"step": [3], "problem": ["p"], "prompt": ["p"], "completion": ["x" * 600_000]})
+    (tmp_path / "a.script").touch()
+    import_files([tmp_path / "a.script"], tmp_path / "run", importers=[Scripted({"a": [RolloutBatch(table)] * 5})])
+    run = Run.open(tmp_path / "run")
+    assert (len(run.rollout_files), run.query("SELECT count(*) AS n FROM rollouts")["n"].to_pylist()) == (3, [5])
 
 
 def test_in_a_folder_unknown_files_are_passed_over_with_a_remark(tmp_path: Path) -> None:

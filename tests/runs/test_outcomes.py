@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from breadth.runs.outcomes import correctness_sql, count_outcomes, read_samples, rollout_steps
+from breadth.runs import outcomes
+from breadth.runs.outcomes import correctness_sql, count_outcomes, read_samples, rollout_steps, sample_texts
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
@@ -95,3 +96,9 @@ def test_rollouts_without_a_step_are_of_no_step(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "rollouts" / "train-00000005-r0-a0-p0.parquet")
     run = Run.open(tmp_path)
     assert rollout_steps(run).tolist() == [1, 2, 5]
+
+
+def test_of_a_text_without_end_only_the_beginning_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "MAX_TEXT_CHARACTERS", 5)
+    run = build(tmp_path, completion=["é" * 1000, "short", None, "é"])
+    assert sorted(sample_texts(run, 1, 1, 10)) == sorted(["é" * 5, "short", "é"])

@@ -9,6 +9,7 @@ import errno
 import os
 import platform
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -59,10 +60,15 @@ def write_new_file(names: Iterator[Path], write: Callable[[Path], None], *, flus
     return target
 
 
+def temporary_name(target: Path) -> Path:
+    """Return a name next to a target that no other process takes; `remove_stale_files` knows it."""
+    return target.with_name(f".{target.name}.{_HOST}.{os.getpid()}.{next(_files_begun)}.tmp")
+
+
 @contextmanager
 def _temporary_file(target: Path) -> Iterator[Path]:
     """Yield a name next to the target that no other writer has and readers ignore; it is gone afterwards."""
-    temporary = target.with_name(f".{target.name}.{_HOST}.{os.getpid()}.{next(_files_begun)}.tmp")
+    temporary = temporary_name(target)
     try:
         yield temporary
     except OSError as error:
@@ -100,15 +106,16 @@ def sync_to_disk(path: Path) -> None:
 
 
 def remove_stale_files(folder: Path) -> None:
-    """Delete temporary files that processes of this machine left in a folder when they were killed."""
+    """Delete temporary files and folders that processes of this machine left in a folder when they were killed."""
     with suppress(OSError):
         for path in folder.iterdir():
             found = TEMPORARY_NAME.fullmatch(path.name)
             if found and found[1] == _HOST and not process_exists(int(found[2])):
                 with suppress(OSError):
                     # The process may run in another container of the same name: what is being written is young.
-                    if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                        path.unlink()
+                    written_at = max(part.stat().st_mtime for part in (path, *path.rglob("*")))
+                    if time.time() - written_at > STALE_SECONDS:
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def process_exists(number: int) -> bool:
@@ -134,6 +141,7 @@ def write_text_file(target: Path, text: str) -> None:
             return
     except OSError as error:
         raise write_error(target, error) from error
+    remove_stale_files(target.parent)
     with atomic_file(target) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="replace")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from breadth.base import errors
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError
-from breadth.base.system import write_error
+from breadth.base.system import remove_stale_files, temporary_name, write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
 from breadth.runs.paths import is_folder, is_regular_file, refuse_address, walk_folder
@@ -50,6 +49,8 @@ ROWS_PER_FILE = 16_384
 """Rollouts that become one file, and rows of metrics written at once; a file of the source is never joined with the
 next.
 """
+BYTES_PER_FILE = 64 << 20
+"""Bytes of rollouts that become one file, where that is fewer rows: several files wait in memory to be written."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ class _FolderIntake(_LogIntake):
     def take_rollouts(self, batch: RolloutBatch) -> None:
         waiting = self.waiting[batch.split]
         waiting.append(batch.table)
-        if sum(map(len, waiting)) >= ROWS_PER_FILE:
+        if sum(map(len, waiting)) >= ROWS_PER_FILE or sum(table.nbytes for table in waiting) >= BYTES_PER_FILE:
             self._store(batch.split)
 
     def end_file(self) -> None:
@@ -381,7 +382,8 @@ def import_recognised(
     progress: Progress = lambda _: None,
 ) -> ImportResult:
     """Import files whose importers are known into a new run folder; on any failure nothing is left behind."""
-    workshop = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    remove_stale_files(target.parent)
+    workshop = temporary_name(target)
     try:
         result = _import(workshop, found, remarks, progress, target.name)
         if target.exists():

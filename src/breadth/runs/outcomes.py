@@ -151,6 +151,10 @@ def read_samples(run: Run, first: int, last: int, split: str = "train", budget: 
     )
 
 
+MAX_TEXT_CHARACTERS = 1_000_000
+"""Characters of a completion that instruments look at: the longest of models have half as many."""
+
+
 def sample_texts(
     run: Run, first: int, last: int, max_texts: int, split: str = "train", budget: int | None = ANY_BUDGET
 ) -> list[str]:
@@ -158,8 +162,9 @@ def sample_texts(
     if not run.rollout_files:
         return []
     table = run.query(
-        f"""SELECT completion FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
-            {budget_condition(budget)} ORDER BY hash(problem, step, sample) LIMIT ?""",  # noqa: S608 - a number
+        f"""SELECT left(completion, {MAX_TEXT_CHARACTERS}) AS completion FROM rollouts
+            WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
+            {budget_condition(budget)} ORDER BY hash(problem, step, sample) LIMIT ?""",  # noqa: S608 - numbers of ours
         split,
         first,
         last,

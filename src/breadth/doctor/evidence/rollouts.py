@@ -15,7 +15,7 @@ from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import CannotTell
 from breadth.measure.intervals import Bounds, Columns, Interval, quotient, resample
 from breadth.measure.validate import FloatArray, IntArray
-from breadth.runs.outcomes import correctness_sql
+from breadth.runs.outcomes import MAX_TEXT_CHARACTERS, correctness_sql
 from breadth.runs.reader import Run
 
 Names = npt.NDArray[np.object_]
@@ -276,7 +276,7 @@ def sample_completions(run: Run, window: Window) -> Completions:
     from breadth.doctor.evidence.record import MAX_TEXTS_PER_WINDOW
 
     table = run.query(
-        f"""SELECT coalesce(problem, '') AS problem, completion,
+        f"""SELECT coalesce(problem, '') AS problem, left(completion, {MAX_TEXT_CHARACTERS}) AS completion,
                    CAST({correctness_sql(run) or "NULL"} AS DOUBLE) AS right_ FROM rollouts
             WHERE split = ? AND step BETWEEN ? AND ? AND completion IS NOT NULL
             ORDER BY hash(problem, step, sample) LIMIT {MAX_TEXTS_PER_WINDOW}""",  # noqa: S608 - column names are ours
