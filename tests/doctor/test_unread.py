@@ -45,7 +45,7 @@ def cannot_tell(dialect: ConfigDialect, settings: dict[str, Any]) -> set[str]:
         ({"**": EXPRESSION}, {"no-op", "contradictory", "units"}),
         ({"sync_ref_model": EXPRESSION}, {"no-op"}),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_which_checks_cannot_tell(settings: dict[str, Any], names: set[str]) -> None:
     given = {"num_generations": 8, "epsilon": 0.2, **settings}
