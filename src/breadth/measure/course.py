@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.measure.intervals import Interval, t_critical
-from breadth.measure.series import CleanSeries, Noise, clean_series, winsorize
+from breadth.measure.series import CleanSeries, Noise, clean_series, smooth_by_median, winsorize
 from breadth.measure.trends import MIN_TREND_POINTS, noise_around_jumps
 from breadth.measure.validate import FloatArray
 
@@ -123,8 +123,7 @@ class Course:
         A running median of five points must stay past it.
         """
         wanted = math.log(max(level, 1e-300)) if self.by_log else level
-        padded = np.pad(self.values, 2, mode="edge")
-        middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+        middle = smooth_by_median(self.values)
         past = middle < wanted if below else middle > wanted
         if not past[-1]:
             return None

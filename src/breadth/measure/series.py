@@ -127,6 +127,12 @@ def winsorize(values: FloatArray) -> FloatArray:
     return calm
 
 
+def smooth_by_median(values: FloatArray) -> FloatArray:
+    """Return the running median of five points, the ends repeated."""
+    padded = np.pad(values, 2, mode="edge")
+    return np.asarray(np.median(sliding_window_view(padded, 5), axis=1), dtype=np.float64)
+
+
 def typical_distance(away: FloatArray) -> float:
     # Smooth stretches lie exactly on their running median; where most points do, the others set the measure.
     """Return the median distance from the running median; of the points off it where most lie exactly on it."""

@@ -15,6 +15,7 @@ from breadth.doctor.finding import CannotTell
 from breadth.doctor.trainer_config import ConfigDialect, TrainerConfig
 from breadth.measure.course import LEVEL_SHARES, PEAK_SHARES, Course, Stretch, describe_course
 from breadth.measure.intervals import Interval
+from breadth.measure.series import smooth_by_median
 from breadth.measure.trends import Trend, log_trend, trend
 from breadth.measure.validate import IntArray
 from breadth.runs.importer import IMPORTERS
@@ -159,8 +160,7 @@ class Evidence:
         found = self.series(name)
         if found is None or len(found) < MIN_POINTS:
             return None
-        padded = np.pad(found.values, 2, mode="edge")
-        middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+        middle = smooth_by_median(found.values)
         past = middle < level if below else middle > level
         inside = np.flatnonzero(~past)
         if not past[-1]:

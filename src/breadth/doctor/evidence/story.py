@@ -12,6 +12,7 @@ from breadth.doctor.evidence.log_defects import nan_runs
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.score_course import LOST, score_fall
 from breadth.measure.course import Course
+from breadth.measure.series import smooth_by_median
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,7 @@ def factor_events(course: Course | None, name: str, turn: Turn) -> Iterator[RunE
 
 def first_beyond(course: Course, factor: float) -> float | None:
     """Return the first step at which a running median of five points is past a factor of the start."""
-    padded = np.pad(course.values, 2, mode="edge")
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+    middle = smooth_by_median(course.values)
     wanted = math.log(course.start.level.value) + math.log(factor)
     past = np.flatnonzero(middle > wanted if factor > 1 else middle < wanted)
     past = past[past >= course.start.end]
