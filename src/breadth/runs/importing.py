@@ -16,7 +16,7 @@ from breadth.base.system import remove_stale_files, temporary_name, write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
 from breadth.runs.paths import is_folder, is_regular_file, walk_folder
-from breadth.runs.reader import RestartDetector, Run
+from breadth.runs.reader import MAX_POINTS_BYTES, RestartDetector, Run
 from breadth.runs.schema import (
     HEADER_FILE,
     PROBLEM_COLUMN_NAMES,
@@ -136,6 +136,7 @@ class _LogIntake:
         self.levels: set[float] = set()
         self.renamed: set[str] = set()
         self.points: list[MetricPoint] = []
+        self.points_size = 0
 
     def run(self, share: Share) -> ImportSummary:
         for source, file in share:
@@ -188,16 +189,19 @@ class _LogIntake:
 
     def take_point(self, point: MetricPoint) -> None:
         self.points.append(point)
+        self.points_size += point.size
+        if self.points_size > MAX_POINTS_BYTES:
+            raise _NeedsFolder(len(self.points))
 
     def take_rollouts(self, batch: RolloutBatch) -> None:
-        raise _HoldsRollouts(len(batch.table))
+        raise _NeedsFolder(len(batch.table))
 
     def end_file(self) -> None:
         """Finish what belongs to the file just read."""
 
 
-class _HoldsRollouts(Exception):  # noqa: N818 - a signal between the two below, no error
-    """A log that was to be read into memory holds rollouts."""
+class _NeedsFolder(Exception):  # noqa: N818 - a signal between the two below, no error
+    """A log that was to be read into memory holds rollouts, or more metrics than fit."""
 
 
 class _FolderIntake(_LogIntake):
@@ -396,11 +400,11 @@ def _import(
 
 
 def read_logs(found: Sequence[RecognisedFile], progress: Progress = lambda _: None) -> Run | None:
-    """Read the logs of one run into memory and write nothing; None where they hold rollouts, which need a folder."""
+    """Read the logs of one run into memory and write nothing; None for rollouts and many metrics: they need a folder."""
     intake = _LogIntake(progress)
     try:
         summary = intake.run(list(enumerate(found)))
-    except _HoldsRollouts:
+    except _NeedsFolder:
         return None
     header = make_header(found[0].path.stem, found, summary, usable_remarks(found, summary, ()))
     return Run.from_points(found[0].path, header, intake.points)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError
-from breadth.runs.jsonl import read_json_rows, require_regular_file
+from breadth.runs.jsonl import MAX_ROW_REMARKS, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.parquet import BATCH_BYTES, measure_groups, parquet_errors
 from breadth.runs.paths import display_name, explain_remote_errors, is_remote, locate
@@ -54,6 +54,8 @@ MAX_RESULT_BYTES = 512 << 20
 RESULT_BATCH_ROWS = 1024
 """Rows of a result that are fetched at a time."""
 NARROWER_QUERY = "Ask for fewer columns or steps at a time."
+MAX_POINTS_BYTES = 720 << 20
+"""Bytes of metrics that are held in memory: over a hundred thousand rows of sixty."""
 MIN_FILES_HELD = 64
 """Files from which on opening them again for each query takes longer than reading their narrow columns once."""
 MAX_ROWS_HELD = 4_000_000
@@ -390,9 +392,10 @@ class Run:
 
 
 def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
-    """Read the metric rows of a run, with a remark on each that is not one."""
+    """Read the metric rows of a run, with a remark on each that is not one, and on those beyond what fits memory."""
     points: list[MetricPoint] = []
     remarks: list[Remark] = []
+    bad = size = 0
     for rows in read_json_rows(path) if path.exists() else ():
         if isinstance(rows, Remark):
             remarks.append(rows)
@@ -400,8 +403,18 @@ def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
         for number, row in rows:
             try:
                 points.append(MetricPoint.from_row(row))
+                size += points[-1].size
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-                remarks.append(Remark(f"not a metric row ({error!r}), left out.", str(path), number, "Delete the row."))
+                bad += 1
+                if bad <= MAX_ROW_REMARKS:
+                    problem = f"not a metric row ({error!r}), left out."
+                    remarks.append(Remark(problem, str(path), number, "Delete the row."))
+        if size > MAX_POINTS_BYTES:
+            problem = f"more metrics than fit into {MAX_POINTS_BYTES >> 20} MB; the rows behind it were left out."
+            remarks.append(Remark(problem, str(path), rows[-1][0], "Log fewer metrics, or less often."))
+            break
+    if bad > MAX_ROW_REMARKS:
+        remarks.append(Remark(f"{bad - MAX_ROW_REMARKS:,} more rows are no metric rows; left out.", str(path)))
     return points, remarks
 
 
