@@ -400,7 +400,7 @@ def _import(
 
 
 def read_logs(found: Sequence[RecognisedFile], progress: Progress = lambda _: None) -> Run | None:
-    """Read the logs of one run into memory and write nothing; None for rollouts and many metrics: they need a folder."""
+    """Read the logs of one run into memory and write nothing; None where they need a folder, as rollouts do."""
     intake = _LogIntake(progress)
     try:
         summary = intake.run(list(enumerate(found)))
