@@ -24,6 +24,7 @@ from breadth.runs.schema import (
     Header,
     LoggedConfig,
     LoggedEntropyKind,
+    MetricNames,
     MetricPoint,
     MetricRow,
     Record,
@@ -46,11 +47,11 @@ Progress = Callable[[str], None]
 Share = Sequence[tuple[int, RecognisedFile]]
 """Files to take, each with its place in the whole import."""
 ROWS_PER_FILE = 16_384
-"""Rollouts that become one file, and rows of metrics written at once; a file of the source is never joined with the
-next.
-"""
+"""Rollouts that become one file; a file of the source is never joined with the next."""
 BYTES_PER_FILE = 64 << 20
-"""Bytes of rollouts that become one file, where that is fewer rows: several files wait in memory to be written."""
+"""Bytes of rollouts that become one file, where that is fewer rows: several files wait in memory to be written; and of
+metrics that are written at once.
+"""
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class _LogIntake:
         self.renamed: set[str] = set()
         self.points: list[MetricPoint] = []
         self.points_size = 0
+        self.metric_names = MetricNames()
 
     def run(self, share: Share) -> ImportSummary:
         for source, file in share:
@@ -146,6 +148,7 @@ class _LogIntake:
             except FileError as error:
                 self.failures.append(ImportFailure.from_error(error))
             self.end_file()
+        self.remarks += self.metric_names.remarks("")
         return ImportSummary(
             self.metric_rows,
             self.rollouts,
@@ -183,7 +186,7 @@ class _LogIntake:
                     Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.", str(path))
                 )
         step, attempt = steps.place(row, values.keys())
-        numbers = {name: float(value) for name, value in values.items()}
+        numbers = self.metric_names.keep_known({name: float(value) for name, value in values.items()})
         self.take_point(MetricPoint(step, numbers, row.split, 0, attempt, source, row.time))
         self.metric_rows += 1
 
@@ -224,7 +227,8 @@ class _FolderIntake(_LogIntake):
 
     def take_point(self, point: MetricPoint) -> None:
         self.points.append(point)
-        if len(self.points) >= ROWS_PER_FILE:
+        self.points_size += point.size
+        if self.points_size >= BYTES_PER_FILE:
             self._store_points()
 
     def take_rollouts(self, batch: RolloutBatch) -> None:
@@ -243,6 +247,7 @@ class _FolderIntake(_LogIntake):
         if self.points:
             self.writer.points(self.points)
             self.points.clear()
+            self.points_size = 0
 
     def _store(self, split: Split) -> None:
         """Hand the batches that wait to the writing thread, as one file."""

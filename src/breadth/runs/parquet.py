@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
 from breadth.runs.jsonl import MAX_ROW_BYTES, MAX_ROW_VALUES, read_error, require_regular_file
-from breadth.runs.parquet_pages import PageSizes, decompressed_limit, footer_sizes, read_page_sizes
+from breadth.runs.parquet_pages import PageSizes, codec_size_limit, footer_sizes, read_page_sizes
 from breadth.runs.paths import is_remote
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def measure_group(
 
 def measure_pages(file: IO[bytes], column: pq.ColumnChunkMetaData, *, is_list: bool) -> PageSizes:
     """Return the sizes of a column chunk's pages: by the footer where nothing can be hidden behind it."""
-    limit = decompressed_limit(column)
+    limit = codec_size_limit(column)
     is_text = column.physical_type == "BYTE_ARRAY"
     if not is_list and limit * (max(column.num_values, 1) if is_text else 1) <= BATCH_BYTES:
         return footer_sizes(column)

@@ -40,7 +40,7 @@ def footer_sizes(column: pq.ColumnChunkMetaData) -> PageSizes:
     return PageSizes(size, size, column.num_values, column.has_dictionary_page, "DELTA_BYTE_ARRAY" in column.encodings)
 
 
-def decompressed_limit(column: pq.ColumnChunkMetaData) -> float:
+def codec_size_limit(column: pq.ColumnChunkMetaData) -> float:
     """Return the bytes that a column chunk can become at most, by its codec alone."""
     return column.total_compressed_size * MAX_RATIOS.get(column.compression, float("inf"))
 

@@ -30,6 +30,7 @@ from breadth.runs.schema import (
     REWARD_PREFIX,
     ROLLOUT_COLUMNS,
     Header,
+    MetricNames,
     MetricPoint,
     Remark,
     column_type,
@@ -406,13 +407,15 @@ def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
     points: list[MetricPoint] = []
     remarks: list[Remark] = []
     bad = size = 0
+    names = MetricNames()
     for rows in read_json_rows(path) if path.exists() else ():
         if isinstance(rows, Remark):
             remarks.append(rows)
             continue
         for number, row in rows:
             try:
-                points.append(MetricPoint.from_row(row))
+                point = MetricPoint.from_row(row)
+                points.append(replace(point, values=names.keep_known(point.values)))
                 size += points[-1].size
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 bad += 1
@@ -425,7 +428,7 @@ def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
             break
     if bad > MAX_ROW_REMARKS:
         remarks.append(Remark(f"{bad - MAX_ROW_REMARKS:,} more rows are no metric rows; left out.", str(path)))
-    return points, remarks
+    return points, remarks + names.remarks(str(path))
 
 
 def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header, list[MetricPoint]]:

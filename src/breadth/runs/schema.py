@@ -244,6 +244,35 @@ class MetricPoint:
         )
 
 
+MAX_METRICS = 10_000
+"""Metrics of a run; where there are more, steps or questions are written into names."""
+
+
+class MetricNames:
+    """The metrics of a run, up to a limit: each is a series that instruments go through."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        """Those that are kept."""
+        self.dropped = 0
+        """Values of further ones."""
+
+    def keep_known(self, values: dict[str, float]) -> dict[str, float]:
+        """Return a row's values without those of metrics over the limit."""
+        fresh = values.keys() - self.known
+        if not fresh:
+            return values
+        self.known.update(name for name in values if name in fresh and len(self.known) < MAX_METRICS)
+        kept = {name: value for name, value in values.items() if name in self.known}
+        self.dropped += len(values) - len(kept)
+        return kept
+
+    def remarks(self, file: str) -> list[Remark]:
+        """Return what was left out."""
+        problem = f"more than {MAX_METRICS:,} different metrics; {self.dropped:,} values of further ones were left out."
+        return [Remark(problem, file, None, "Log steps and questions as values, not in names.")] if self.dropped else []
+
+
 def as_integer(value: Any, bits: int) -> int:
     """Return a number as an integer of so many bits, which columns on disk have; raises where it does not fit."""
     number = int(value)
