@@ -315,6 +315,14 @@ def test_rollouts_are_not_read_into_memory(tmp_path: Path) -> None:
     assert read_logs([recognise(source, [Scripted({source.stem: [*rows(1, reward=1.0), batch]})])]) is None
 
 
+def test_more_metrics_than_fit_are_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "MAX_POINTS_BYTES", 1 << 10)
+    source = tmp_path / "one.script"
+    source.write_text("x")
+    importer = Scripted({source.stem: rows(*range(10))})
+    assert read_logs([recognise(source, [importer])]) is None
+
+
 def test_a_log_without_rows_is_refused_in_memory_too(tmp_path: Path) -> None:
     source = tmp_path / "one.script"
     source.write_text("x")

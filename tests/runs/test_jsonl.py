@@ -189,3 +189,19 @@ def test_a_hole_of_terabytes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     rows, remarks = read(path)
     assert [row for _, row in rows] == [{"a": 1}]
     assert [("with all behind it" in remark.problem, remark.row) for remark in remarks] == [(True, 2)]
+
+
+def test_very_many_bad_rows_are_counted_and_the_file_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonl, "MAX_ROW_REMARKS", 3)
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n' + "x\n" * 10 + '{"a": 2}')
+    rows, remarks = read(path)
+    assert [number for number, _ in rows] == [1, 12]
+    assert [remark.row for remark in remarks] == [2, 3, 4, None]
+    assert remarks[-1].problem == "7 more rows are no JSON objects; left out."
+    monkeypatch.setattr(jsonl, "MAX_BAD_ROWS", 5)
+    path.write_text("x\n" * 200_000)
+    rows, remarks = read(path)
+    assert (rows, "the rest of the file was not read" in remarks[-1].problem) == ([], True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import pytest
 from breadth.base.errors import BrokenFileError
 from breadth.runs import parquet
 from breadth.runs.parquet import read_parquet_rows
-from breadth.runs.parquet_pages import ThriftReader, footer_sizes, read_page_sizes
 
 
 def write_bomb(path: Path, text: str, rows: int) -> Path:
@@ -137,49 +135,6 @@ def test_a_footer_that_claims_little_is_not_believed(tmp_path: Path, kind: str) 
         lie(path, {90_000_000: 3})
     assert path.stat().st_size < 100_000
     assert "unfolds from" in read_within_bounds(path)
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "lz4", "zstd", "brotli"])
-def test_pages_add_up_to_what_an_honest_footer_says(tmp_path: Path, version: str, codec: str) -> None:
-    table = pa.table(
-        {
-            "text": [f"text {number} " * 20 for number in range(5000)],
-            "few": ["a", "b"] * 2500,
-            "ids": [list(range(number % 7)) for number in range(5000)],
-            "number": np.arange(5000.0),
-            "nothing": pa.nulls(5000, pa.int32()),
-        }
-    )
-    path = tmp_path / "a.parquet"
-    pq.write_table(table, path, compression=codec, data_page_version=version, data_page_size=4096)
-    group = pq.read_metadata(path).row_group(0)
-    with path.open("rb") as file:
-        for number in range(group.num_columns):
-            column = group.column(number)
-            found, said = read_page_sizes(file, column), footer_sizes(column)
-            assert (found.values, found.has_dictionary) == (said.values, said.has_dictionary)
-            headers = 60 * (2 + said.encoded // 1000)
-            assert found.encoded <= said.encoded <= found.encoded + headers, "a footer counts the headers too"
-            assert 0 < found.largest <= found.encoded
-
-
-def test_a_header_that_is_none_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["x" * 5000] * 50}), path, compression="zstd")
-    column = pq.read_metadata(path).row_group(0).column(0)
-    beyond = b"\x15\x00\x15\x02\x15\xff\xff\x03\x00"  # a page of 32 KB in a column of less
-    for content in (b"", b"\0" * 9000, b"\xff" * 9000, b"\x1c" * 9000, beyond + b"\0" * 9000):
-        with pytest.raises(ValueError, match="page"):
-            read_page_sizes(io.BytesIO(b"PAR1" + content), column)
-
-
-def test_fields_of_every_kind_are_read_past() -> None:
-    # Field 1 true, 2 a byte, 3 the number -3, 4 a double, 5 the text ab, 6 a struct with field 1 = 1, 20 the number 2.
-    data = b"\x11\x13\x07\x15\x05\x17" + b"\0" * 8 + b"\x18\x02ab\x1c\x15\x02\x00\x05\x28\x04\x00"
-    reader = ThriftReader(data + b"rest")
-    assert reader.read_struct() == {1: True, 2: None, 3: -3, 4: None, 5: None, 6: {1: 1}, 20: 2}
-    assert reader.place == len(data)
 
 
 def test_texts_that_share_their_beginnings_are_read(tmp_path: Path) -> None:

@@ -360,3 +360,16 @@ def test_what_may_read_long_texts_is_not_narrow() -> None:
     assert is_narrow("SELECT count( * ), avg(reward) FROM rollouts")
     assert not is_narrow("SELECT * FROM rollouts")
     assert not is_narrow("SELECT len(token_ids) FROM rollouts")
+
+
+def test_of_very_many_metrics_the_first_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunWriter(tmp_path / "run").folder
+    row = b'{"step":%d,"values":{"entropy":0.5}}\n'
+    (folder / "metrics.jsonl").write_bytes(b"".join(row % step for step in range(60_000)) + b'{"step":1}\n' * 300)
+    run = Run.open(folder)
+    assert (len(run.points), len(run.broken)) == (60_000, 101)
+    assert run.broken[-1].problem == "200 more rows are no metric rows; left out."
+    monkeypatch.setattr(reader, "MAX_POINTS_BYTES", 1 << 20)
+    run = Run.open(folder)
+    assert 2000 < len(run.points) < 60_000
+    assert "more metrics than fit into 1 MB" in run.broken[0].problem

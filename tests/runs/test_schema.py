@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from breadth.base import settings
 from breadth.base.errors import BrokenFileError
+from breadth.runs import schema
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
     ROLLOUT_COLUMNS,
     EntropyKind,
     Header,
+    MetricNames,
     Remark,
     column_type,
     read_header,
@@ -91,3 +93,13 @@ def test_a_damaged_header_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("schema = [")
     with pytest.raises(BrokenFileError, match=r"run\.toml"):
         read_header(tmp_path)
+
+
+def test_metrics_over_the_limit_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "MAX_METRICS", 2)
+    names = MetricNames()
+    rows = [{"a": 1.0}, {"a": 2.0, "b": 3.0, "c": 4.0}, {"c": 5.0, "a": 6.0}]
+    assert [names.keep_known(row) for row in rows] == [{"a": 1.0}, {"a": 2.0, "b": 3.0}, {"a": 6.0}]
+    (remark,) = names.remarks("f")
+    assert "2 values of further ones" in remark.problem
+    assert MetricNames().remarks("f") == []

@@ -16,7 +16,7 @@ from breadth.base.system import remove_stale_files, temporary_name, write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
 from breadth.runs.paths import is_folder, is_regular_file, refuse_address, walk_folder
-from breadth.runs.reader import RestartDetector, Run
+from breadth.runs.reader import MAX_POINTS_BYTES, RestartDetector, Run
 from breadth.runs.schema import (
     HEADER_FILE,
     PROBLEM_COLUMN_NAMES,
@@ -24,6 +24,7 @@ from breadth.runs.schema import (
     Header,
     LoggedConfig,
     LoggedEntropyKind,
+    MetricNames,
     MetricPoint,
     MetricRow,
     Record,
@@ -46,11 +47,11 @@ Progress = Callable[[str], None]
 Share = Sequence[tuple[int, RecognisedFile]]
 """Files to take, each with its place in the whole import."""
 ROWS_PER_FILE = 16_384
-"""Rollouts that become one file, and rows of metrics written at once; a file of the source is never joined with the
-next.
-"""
+"""Rollouts that become one file; a file of the source is never joined with the next."""
 BYTES_PER_FILE = 64 << 20
-"""Bytes of rollouts that become one file, where that is fewer rows: several files wait in memory to be written."""
+"""Bytes of rollouts that become one file, where that is fewer rows: several files wait in memory to be written; and of
+metrics that are written at once.
+"""
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ class _LogIntake:
         self.levels: set[float] = set()
         self.renamed: set[str] = set()
         self.points: list[MetricPoint] = []
+        self.points_size = 0
+        self.metric_names = MetricNames()
 
     def run(self, share: Share) -> ImportSummary:
         for source, file in share:
@@ -145,6 +148,7 @@ class _LogIntake:
             except FileError as error:
                 self.failures.append(ImportFailure.from_error(error))
             self.end_file()
+        self.remarks += self.metric_names.remarks("")
         return ImportSummary(
             self.metric_rows,
             self.rollouts,
@@ -182,22 +186,25 @@ class _LogIntake:
                     Remark(f"{ours} is {self.names[ours]} in some rows and {theirs} in others.", str(path))
                 )
         step, attempt = steps.place(row, values.keys())
-        numbers = {name: float(value) for name, value in values.items()}
+        numbers = self.metric_names.keep_known({name: float(value) for name, value in values.items()})
         self.take_point(MetricPoint(step, numbers, row.split, 0, attempt, source, row.time))
         self.metric_rows += 1
 
     def take_point(self, point: MetricPoint) -> None:
         self.points.append(point)
+        self.points_size += point.size
+        if self.points_size > MAX_POINTS_BYTES:
+            raise _NeedsFolder(len(self.points))
 
     def take_rollouts(self, batch: RolloutBatch) -> None:
-        raise _HoldsRollouts(len(batch.table))
+        raise _NeedsFolder(len(batch.table))
 
     def end_file(self) -> None:
         """Finish what belongs to the file just read."""
 
 
-class _HoldsRollouts(Exception):  # noqa: N818 - a signal between the two below, no error
-    """A log that was to be read into memory holds rollouts."""
+class _NeedsFolder(Exception):  # noqa: N818 - a signal between the two below, no error
+    """A log that was to be read into memory holds rollouts, or more metrics than fit."""
 
 
 class _FolderIntake(_LogIntake):
@@ -220,7 +227,8 @@ class _FolderIntake(_LogIntake):
 
     def take_point(self, point: MetricPoint) -> None:
         self.points.append(point)
-        if len(self.points) >= ROWS_PER_FILE:
+        self.points_size += point.size
+        if self.points_size >= BYTES_PER_FILE:
             self._store_points()
 
     def take_rollouts(self, batch: RolloutBatch) -> None:
@@ -239,6 +247,7 @@ class _FolderIntake(_LogIntake):
         if self.points:
             self.writer.points(self.points)
             self.points.clear()
+            self.points_size = 0
 
     def _store(self, split: Split) -> None:
         """Hand the batches that wait to the writing thread, as one file."""
@@ -413,11 +422,11 @@ def _import(
 
 
 def read_logs(found: Sequence[RecognisedFile], progress: Progress = lambda _: None) -> Run | None:
-    """Read the logs of one run into memory and write nothing; None where they hold rollouts, which need a folder."""
+    """Read the logs of one run into memory and write nothing; None where they need a folder, as rollouts do."""
     intake = _LogIntake(progress)
     try:
         summary = intake.run(list(enumerate(found)))
-    except _HoldsRollouts:
+    except _NeedsFolder:
         return None
     header = make_header(found[0].path.stem, found, summary, usable_remarks(found, summary, ()))
     return Run.from_points(found[0].path, header, intake.points)

@@ -38,6 +38,10 @@ MAX_ROW_VALUES = 4_000_000
 """Values of a JSON text at most: each can take two hundred bytes while it becomes a Python object."""
 MAX_ROW_KEYS = 100_000
 """Keys of a row at most: each may become a metric or a column of its own."""
+MAX_ROW_REMARKS = 100
+"""Rows of a file that are remarked on one by one; further ones are counted."""
+MAX_BAD_ROWS = 1_000_000
+"""Rows that are no JSON objects after which a file is not read further: it is something else."""
 NEWLINE = ord("\n")
 HEAD_BYTES = 1 << 16
 """Bytes an importer sees of a file to recognise it."""
@@ -189,17 +193,23 @@ def read_json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Re
 
 
 def read_json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]] | Remark]:
-    """Yield ``(row numbers, objects)``, a block at a time, and a remark for each row that is not a JSON object."""
+    """Yield ``(row numbers, objects)``, a block at a time, and a remark for each row that is not a JSON object.
+
+    Of very many such rows, the first are remarked on and the others counted.
+    """
     numbers: list[int] = []
     rows: list[dict[str, Any]] = []
-    size = 0
+    size = bad = 0
     for piece in read_pieces(path):
         if isinstance(piece, Remark):
             yield piece
             continue
         objects = parse_piece(piece)
         if objects is None:
-            yield from _parse_row_by_row(path, piece, numbers, rows)
+            for remark in _parse_row_by_row(path, piece, numbers, rows):
+                bad += 1
+                if bad <= MAX_ROW_REMARKS:
+                    yield remark
         else:
             numbers += range(piece.first, piece.first + piece.rows)
             rows += objects
@@ -207,8 +217,13 @@ def read_json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any
         if size >= BLOCK_BYTES:
             yield numbers, rows
             numbers, rows, size = [], [], 0
+        if bad > MAX_BAD_ROWS:
+            break
     if rows:
         yield numbers, rows
+    if bad > MAX_ROW_REMARKS:
+        rest = "; the rest of the file was not read" if bad > MAX_BAD_ROWS else ""
+        yield Remark(f"{bad - MAX_ROW_REMARKS:,} more rows are no JSON objects; left out{rest}.", str(path))
 
 
 def parse_piece(piece: Piece) -> list[dict[str, Any]] | None:

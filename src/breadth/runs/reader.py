@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, SettingsError
-from breadth.runs.jsonl import read_json_rows, require_regular_file
+from breadth.runs.jsonl import MAX_ROW_REMARKS, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.parquet import BATCH_BYTES, measure_groups, parquet_errors
 from breadth.runs.paths import display_name, explain_remote_errors, is_remote, locate
@@ -29,6 +30,7 @@ from breadth.runs.schema import (
     REWARD_PREFIX,
     ROLLOUT_COLUMNS,
     Header,
+    MetricNames,
     MetricPoint,
     Remark,
     column_type,
@@ -54,6 +56,8 @@ MAX_RESULT_BYTES = 512 << 20
 RESULT_BATCH_ROWS = 1024
 """Rows of a result that are fetched at a time."""
 NARROWER_QUERY = "Ask for fewer columns or steps at a time."
+MAX_POINTS_BYTES = 600 << 20
+"""Bytes of metrics that are held in memory: a hundred thousand rows of sixty."""
 MIN_FILES_HELD = 64
 """Files from which on opening them again for each query takes longer than reading their narrow columns once."""
 MAX_ROWS_HELD = 4_000_000
@@ -370,17 +374,26 @@ class Run:
         return "selected,main"
 
     def _metric_table(self) -> pa.Table:
-        rows = [
-            (point.step, point.split, point.rank, point.attempt, point.source, point.time, name, value)
-            for point in self.points
-            for name, value in point.values.items()
-        ]
-        names = ("step", "split", "rank", "attempt", "source", "time", "name", "value")
-        types = (pa.int64(), pa.string(), pa.int32(), pa.int32(), pa.int32(), pa.float64(), pa.string(), pa.float64())
-        columns = list(zip(*rows, strict=True)) or [()] * len(names)
-        return pa.table(
-            {name: pa.array(column, kind) for name, column, kind in zip(names, columns, types, strict=True)}
+        types = {
+            "step": pa.int64(),
+            "split": pa.string(),
+            "rank": pa.int32(),
+            "attempt": pa.int32(),
+            "source": pa.int32(),
+            "time": pa.float64(),
+        }
+        points = pa.table(
+            {name: pa.array([getattr(point, name) for point in self.points], types[name]) for name in types}
         )
+        sizes = np.array([len(point.values) for point in self.points], dtype=np.int64)
+        table = points.take(pa.array(np.repeat(np.arange(len(sizes)), sizes)))
+        values = np.fromiter(
+            (value for point in self.points for value in point.values.values()), np.float64, sizes.sum()
+        )
+        known = {name: place for place, name in enumerate(dict.fromkeys(chain.from_iterable(self._names.values())))}
+        places = np.fromiter((known[name] for point in self.points for name in point.values), np.int32, sizes.sum())
+        names = pa.array(list(known), pa.string()).take(pa.array(places))
+        return table.append_column("name", names).append_column("value", pa.array(values))
 
     def _describe_views(self) -> str:
         """Say which views there are, and why one is not."""
@@ -393,30 +406,42 @@ class Run:
 
 
 def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
-    """Read the metric rows of a run, with a remark on each that is not one."""
+    """Read the metric rows of a run, with a remark on each that is not one, and on those beyond what fits memory."""
     points: list[MetricPoint] = []
     remarks: list[Remark] = []
+    bad = size = 0
+    names = MetricNames()
     for rows in read_json_rows(path) if path.exists() else ():
         if isinstance(rows, Remark):
             remarks.append(rows)
             continue
         for number, row in rows:
             try:
-                points.append(MetricPoint.from_row(row))
+                point = MetricPoint.from_row(row)
+                points.append(replace(point, values=names.keep_known(point.values)))
+                size += points[-1].size
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-                remarks.append(Remark(f"not a metric row ({error!r}), left out.", str(path), number, "Delete the row."))
-    return points, remarks
+                bad += 1
+                if bad <= MAX_ROW_REMARKS:
+                    problem = f"not a metric row ({error!r}), left out."
+                    remarks.append(Remark(problem, str(path), number, "Delete the row."))
+        if size > MAX_POINTS_BYTES:
+            problem = f"more metrics than fit into {MAX_POINTS_BYTES >> 20} MB; the rows behind it were left out."
+            remarks.append(Remark(problem, str(path), rows[-1][0], "Log fewer metrics, or less often."))
+            break
+    if bad > MAX_ROW_REMARKS:
+        remarks.append(Remark(f"{bad - MAX_ROW_REMARKS:,} more rows are no metric rows; left out.", str(path)))
+    return points, remarks + names.remarks(str(path))
 
 
 def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header, list[MetricPoint]]:
-    """Translate the metric names of a run that was written live; an import has done so before."""
+    """Translate the metric names of a run that was written live, in place; an import has done so before."""
     used: dict[str, str] = {}
-    renamed = []
-    for point in points:
+    for place, point in enumerate(points):
         values, names = translate(point.values)
         used |= names
-        renamed.append(replace(point, values=values))
-    return replace(header, names={**used, **header.names}), renamed
+        points[place] = replace(point, values=values)
+    return replace(header, names={**used, **header.names}), points
 
 
 def newest_attempts(folder: Path, points: Iterable[MetricPoint]) -> tuple[list[Path], list[Remark]]:

@@ -224,6 +224,11 @@ class MetricPoint:
     time: float | None = None
     """Unix seconds."""
 
+    @property
+    def size(self) -> int:
+        """Bytes it takes in memory, about, with those of the series made from it."""
+        return 770 + 90 * len(self.values)
+
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> MetricPoint:
         """Read a stored row; raises ValueError, KeyError, TypeError or OverflowError when it is not one."""
@@ -240,6 +245,35 @@ class MetricPoint:
             time=None if time is None else float(time),
             **places,
         )
+
+
+MAX_METRICS = 10_000
+"""Metrics of a run; where there are more, steps or questions are written into names."""
+
+
+class MetricNames:
+    """The metrics of a run, up to a limit: each is a series that instruments go through."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        """Those that are kept."""
+        self.dropped = 0
+        """Values of further ones."""
+
+    def keep_known(self, values: dict[str, float]) -> dict[str, float]:
+        """Return a row's values without those of metrics over the limit."""
+        fresh = values.keys() - self.known
+        if not fresh:
+            return values
+        self.known.update(name for name in values if name in fresh and len(self.known) < MAX_METRICS)
+        kept = {name: value for name, value in values.items() if name in self.known}
+        self.dropped += len(values) - len(kept)
+        return kept
+
+    def remarks(self, file: str) -> list[Remark]:
+        """Return what was left out."""
+        problem = f"more than {MAX_METRICS:,} different metrics; {self.dropped:,} values of further ones were left out."
+        return [Remark(problem, file, None, "Log steps and questions as values, not in names.")] if self.dropped else []
 
 
 def as_integer(value: Any, bits: int) -> int:

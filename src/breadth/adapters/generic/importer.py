@@ -369,7 +369,7 @@ class MetricTable:
         self._names = self._chart_metrics(columns) or dict(layout.columns)
         self._taken = set(self._names.values())
         self._reader = MetricReader()
-        self._without_step: list[int] = []
+        self._without_step = self._first_without_step = 0
 
     def records(self, rows: NumberedRows) -> Iterator[Record]:
         """Yield the metric rows of a batch."""
@@ -380,7 +380,8 @@ class MetricTable:
         for number, row in rows:
             step = self._step_of(row)
             if self._step and step is None and not self._counts_epochs:
-                self._without_step.append(number)
+                self._without_step += 1
+                self._first_without_step = self._first_without_step or number
             else:
                 yield from self._metric_rows(row, number, step)
 
@@ -392,8 +393,10 @@ class MetricTable:
         """Return the problems of the table, once it is read."""
         remarks = self._reader.remarks(self._path)
         if self._without_step:
-            problem = f"{len(self._without_step)} rows have no step under {self._step!r}; left out."
-            remarks.append(Remark(problem, str(self._path), self._without_step[0], "Map another column: step=COLUMN."))
+            problem = f"{self._without_step} rows have no step under {self._step!r}; left out."
+            remarks.append(
+                Remark(problem, str(self._path), self._first_without_step, "Map another column: step=COLUMN.")
+            )
         return remarks
 
     def _chart_metrics(self, columns: Collection[str]) -> dict[str, str]:

@@ -119,7 +119,7 @@ class _Table:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = _Lines(path)
-        self._uneven: list[int] = []
+        self._uneven = self._first_uneven = 0
         self._unclosed: list[int] = []
 
     def rows(self) -> Iterator[tuple[int, dict[str, str | None]]]:
@@ -129,7 +129,8 @@ class _Table:
                 header = cells
             elif any(cells):
                 if len(cells) != len(header):
-                    self._uneven.append(number)
+                    self._uneven += 1
+                    self._first_uneven = self._first_uneven or number
                 yield number, {name: cell or None for name, cell in zip_longest(header, cells[: len(header)]) if name}
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
@@ -152,11 +153,11 @@ class _Table:
         """Return the problems of the file, once it is read."""
         remarks = list(self.lines.remarks)
         if self._uneven:
-            problem = (
-                f"{len(self._uneven)} rows have more or fewer cells than the header; what has no name was left out."
-            )
+            problem = f"{self._uneven} rows have more or fewer cells than the header; what has no name was left out."
             remarks.append(
-                Remark(problem, str(self.path), self._uneven[0], "Quote cells that hold the delimiter or a line break.")
+                Remark(
+                    problem, str(self.path), self._first_uneven, "Quote cells that hold the delimiter or a line break."
+                )
             )
         open_quote = "a quote is opened and never closed; the line was read as it is."
         remarks += [Remark(open_quote, str(self.path), row, "Close it.") for row in self._unclosed[:MAX_REPAIRS]]

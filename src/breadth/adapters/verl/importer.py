@@ -49,7 +49,7 @@ def read_verl_console(path: Path) -> Iterator[Record]:
 def read_file_log(path: Path) -> Iterator[Record]:
     """Yield the metrics of the ``file`` logger: one ``{"step": n, "data": {...}}`` per line."""
     reader = MetricReader()
-    odd: list[int] = []
+    odd = first_odd = 0
     for rows in read_json_rows(path):
         if isinstance(rows, Remark):
             yield rows
@@ -59,9 +59,10 @@ def read_file_log(path: Path) -> Iterator[Record]:
             if isinstance(data, dict):
                 yield from split_metrics(as_step(row.get("step")), reader.numbers(data, number))
             else:
-                odd.append(number)
+                odd += 1
+                first_odd = first_odd or number
     if odd:
-        yield Remark(f"{len(odd)} rows have no table 'data'; left out.", str(path), odd[0])
+        yield Remark(f"{odd} rows have no table 'data'; left out.", str(path), first_odd)
     yield from reader.remarks(path)
 
 
