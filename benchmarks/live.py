@@ -33,7 +33,7 @@ import numpy as np
 from breadth.inference.records import Sampling, Task
 from breadth.inference.stopping.risk import Risk
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stopping.shape_library import ShapeLibrary
+from breadth.inference.stopping.shapes import ShapeLibrary
 from breadth.inference.stored_replay import replay
 from breadth.inference.stored_votes import Paths
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote

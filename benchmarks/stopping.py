@@ -23,15 +23,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.dirichlet import Dirichlet
-from breadth.inference.stopping.lead import Lead
-from breadth.inference.stopping.never import Never
+from breadth.inference.stopping.posterior import BetaLead, Dirichlet
 from breadth.inference.stopping.risk import Risk
-from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stopping.shape_library import ShapeLibrary
-from breadth.inference.stopping.sprt import Sprt
-from breadth.inference.stopping.window import UnanimousWindow
+from breadth.inference.stopping.rule import Lead, Never, StopRule, UnanimousWindow
+from breadth.inference.stopping.sequential import Sprt
+from breadth.inference.stopping.shapes import ShapeLibrary
 from breadth.inference.stored_replay import ReplayOutcome, replay
 from breadth.inference.stored_votes import StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote

@@ -12,7 +12,7 @@ from breadth.inference.budget import Budget
 from breadth.inference.halting import Loop
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
-from breadth.inference.stopping.lead import Lead
+from breadth.inference.stopping.rule import Lead
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.single import Single
 

@@ -17,17 +17,11 @@ from hypothesis import strategies as st
 from breadth.base.errors import MeasureError, StrategyError
 from breadth.inference.halting import Halt
 from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Run, Sampling, Task
-from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.certificate import Certificate
-from breadth.inference.stopping.dirichlet import Dirichlet
-from breadth.inference.stopping.lead import Lead
-from breadth.inference.stopping.never import Never
+from breadth.inference.stopping.posterior import BetaLead, Dirichlet
 from breadth.inference.stopping.risk import Risk
-from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stopping.shape_library import ShapeLibrary
-from breadth.inference.stopping.shapes import Shapes
-from breadth.inference.stopping.sprt import Sprt
-from breadth.inference.stopping.window import UnanimousWindow
+from breadth.inference.stopping.rule import Lead, Never, StopRule, UnanimousWindow
+from breadth.inference.stopping.sequential import Certificate, Sprt
+from breadth.inference.stopping.shapes import ShapeLibrary, Shapes
 from breadth.inference.stored_replay import as_adaptive_vote, last_draws, replay, replay_draw_by_draw
 from breadth.inference.stored_votes import ReplayOrders, StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote

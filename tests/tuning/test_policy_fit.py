@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from breadth.inference.stopping.beta_lead import BetaLead
+from breadth.inference.stopping.posterior import BetaLead
 from breadth.inference.stopping.risk import Risk
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.confidence_vote import ConfidenceVote

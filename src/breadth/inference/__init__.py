@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from breadth.inference.records import Sampling as Sampling
     from breadth.inference.records import Task as Task
     from breadth.inference.stopping.rule import StopRule as StopRule
-    from breadth.inference.stopping.shape_library import ShapeLibrary as ShapeLibrary
+    from breadth.inference.stopping.shapes import ShapeLibrary as ShapeLibrary
     from breadth.inference.stored_replay import replay as replay
     from breadth.inference.stored_votes import StoredVotes as StoredVotes
     from breadth.inference.strategies.cascade import CascadeStage as CascadeStage
@@ -76,7 +76,7 @@ _PLACES = {
     "Reading": "breadth.inference.records",
     "Run": "breadth.inference.records",
     "Sampling": "breadth.inference.records",
-    "ShapeLibrary": "breadth.inference.stopping.shape_library",
+    "ShapeLibrary": "breadth.inference.stopping.shapes",
     "Spend": "breadth.inference.budget",
     "StopRule": "breadth.inference.stopping.rule",
     "StoredVotes": "breadth.inference.stored_votes",

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from breadth.inference.halting import Loop as Loop
     from breadth.inference.halting import LowConfidence as LowConfidence
     from breadth.inference.halting import Phrase as Phrase
-    from breadth.inference.stopping.beta_lead import BetaLead as BetaLead
-    from breadth.inference.stopping.certificate import Certificate as Certificate
-    from breadth.inference.stopping.dirichlet import Dirichlet as Dirichlet
-    from breadth.inference.stopping.lead import Lead as Lead
-    from breadth.inference.stopping.never import Never as Never
+    from breadth.inference.stopping.posterior import BetaLead as BetaLead
+    from breadth.inference.stopping.posterior import Dirichlet as Dirichlet
     from breadth.inference.stopping.risk import Risk as Risk
+    from breadth.inference.stopping.rule import Lead as Lead
+    from breadth.inference.stopping.rule import Never as Never
+    from breadth.inference.stopping.rule import UnanimousWindow as UnanimousWindow
+    from breadth.inference.stopping.sequential import Certificate as Certificate
+    from breadth.inference.stopping.sequential import Sprt as Sprt
     from breadth.inference.stopping.shapes import Shapes as Shapes
-    from breadth.inference.stopping.sprt import Sprt as Sprt
-    from breadth.inference.stopping.window import UnanimousWindow as UnanimousWindow
     from breadth.inference.strategies.adaptive_vote import AdaptiveVote as AdaptiveVote
     from breadth.inference.strategies.batch_exploration import BatchExploration as BatchExploration
     from breadth.inference.strategies.best_of_n import BestOfN as BestOfN
@@ -65,13 +65,13 @@ STRATEGIES = Catalogue(
 STOP_RULES = Catalogue(
     "stop_rules",
     {
-        "never": "breadth.inference.stopping.never:Never",
-        "beta-lead": "breadth.inference.stopping.beta_lead:BetaLead",
-        "dirichlet": "breadth.inference.stopping.dirichlet:Dirichlet",
-        "lead": "breadth.inference.stopping.lead:Lead",
-        "window": "breadth.inference.stopping.window:UnanimousWindow",
-        "sprt": "breadth.inference.stopping.sprt:Sprt",
-        "certificate": "breadth.inference.stopping.certificate:Certificate",
+        "never": "breadth.inference.stopping.rule:Never",
+        "beta-lead": "breadth.inference.stopping.posterior:BetaLead",
+        "dirichlet": "breadth.inference.stopping.posterior:Dirichlet",
+        "lead": "breadth.inference.stopping.rule:Lead",
+        "window": "breadth.inference.stopping.rule:UnanimousWindow",
+        "sprt": "breadth.inference.stopping.sequential:Sprt",
+        "certificate": "breadth.inference.stopping.sequential:Certificate",
         "shapes": "breadth.inference.stopping.shapes:Shapes",
         "risk": "breadth.inference.stopping.risk:Risk",
     },

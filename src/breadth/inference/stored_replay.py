@@ -14,8 +14,7 @@ import numpy as np
 
 from breadth.base.errors import MeasureError, StrategyError
 from breadth.inference.records import Answer, Ask, Candidate, Finish, Sampling, Task
-from breadth.inference.stopping.never import Never
-from breadth.inference.stopping.rule import StopRule, leading_answer
+from breadth.inference.stopping.rule import Never, StopRule, leading_answer
 from breadth.inference.stored_votes import Paths, ReplayOrders, StoredVotes, unique_combinations
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote

@@ -14,7 +14,7 @@ from breadth.inference.allocation.allocator import Allocator, Grant, Progress
 from breadth.inference.budget import Budget, Spend
 from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.records import Answer, Ask, Candidate, Task
-from breadth.inference.stopping.beta_lead import BetaLead
+from breadth.inference.stopping.posterior import BetaLead
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, best_scored

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from breadth.base.settings import dumps
 from breadth.inference.stopping.risk import Risk
-from breadth.inference.stopping.shape_library import ShapeLibrary
+from breadth.inference.stopping.shapes import ShapeLibrary
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.measure.intervals import Interval, curve_intervals, mean_interval
 from breadth.report.cells import Cell, Missing

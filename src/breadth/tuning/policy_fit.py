@@ -10,10 +10,10 @@ import numpy as np
 
 from breadth.inference.confidence import ConfidenceGate, Gauge, fit_gate
 from breadth.inference.records import Candidate
-from breadth.inference.stopping.beta_lead import BetaLead
+from breadth.inference.stopping.posterior import BetaLead
 from breadth.inference.stopping.risk import Risk
 from breadth.inference.stopping.rule import StopRule
-from breadth.inference.stopping.shape_library import ShapeLibrary
+from breadth.inference.stopping.shapes import ShapeLibrary
 from breadth.inference.stored_replay import Figure, replay
 from breadth.inference.stored_votes import StoredVotes
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote

@@ -33,7 +33,7 @@ from breadth.doctor.evidence.sweeps import (
 from breadth.doctor.finding import CannotTell
 from breadth.inference.policy import Policy
 from breadth.inference.records import Sampling
-from breadth.inference.stopping.never import Never
+from breadth.inference.stopping.rule import Never
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.best_of_n import BestOfN
 from breadth.inference.strategies.budget_forcing import BudgetForcing

@@ -13,7 +13,7 @@ from breadth.inference.allocation.elimination import Elimination
 from breadth.inference.allocation.greedy import GreedyMarginal
 from breadth.inference.allocation.round_robin import RoundRobin
 from breadth.inference.catalogue import ALLOCATORS
-from breadth.inference.stopping.beta_lead import BetaLead
+from breadth.inference.stopping.posterior import BetaLead
 from breadth.inference.voting import VoteState
 
 FOUR_AGREE = VoteState((4,), (0, 0, 0, 0))

@@ -1,31 +1,36 @@
-"""Contract of every stop rule: equal decisions in arrays and singly, none before a vote, settings that survive."""
+"""Contract of every stop rule: equal decisions in arrays and singly, none before a vote; and the rules that count."""
 
 from __future__ import annotations
 
 import hashlib
 import pickle
 from collections import Counter
+from math import log
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.special import betainc, betaln
 
+from breadth.base.errors import MeasureError, SettingsError
 from breadth.base.settings import dumps, loads
 from breadth.inference.catalogue import STOP_RULES
-from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.certificate import Certificate
-from breadth.inference.stopping.dirichlet import Dirichlet
-from breadth.inference.stopping.lead import Lead
-from breadth.inference.stopping.never import Never
-from breadth.inference.stopping.risk import Risk
-from breadth.inference.stopping.rule import StopRule, leading_answer, samples_to_decide, task_uniform
-from breadth.inference.stopping.shape_library import ShapeLibrary
-from breadth.inference.stopping.shapes import Shapes
-from breadth.inference.stopping.sprt import Sprt
-from breadth.inference.stopping.stop_table import optimal_stop_table
-from breadth.inference.stopping.window import UnanimousWindow
+from breadth.inference.stopping.posterior import BetaLead, Dirichlet
+from breadth.inference.stopping.risk import Risk, optimal_stop_table
+from breadth.inference.stopping.rule import (
+    Lead,
+    Never,
+    StopRule,
+    UnanimousWindow,
+    expected_window_draws,
+    leading_answer,
+    samples_to_decide,
+    task_uniform,
+)
+from breadth.inference.stopping.sequential import Certificate, Sprt
+from breadth.inference.stopping.shapes import ShapeLibrary, Shapes
 from breadth.inference.stored_votes import Paths
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.cascade import Cascade, CascadeStage
@@ -157,3 +162,138 @@ def test_a_task_keeps_its_number_for_good() -> None:
 def test_a_rule_without_chance_stays_itself() -> None:
     for rule in (Never(), Lead(2), BetaLead(0.9), Certificate(0.2), Risk(0.05)):
         assert rule.randomize(0.0) is rule
+
+
+def test_a_thousand_equal_votes_do_not_stop_it() -> None:
+    assert not Never().is_decided(VoteState((1000,), (0,) * 1000))
+    assert not Never().is_decided_along(Paths(np.zeros((1, 50), dtype=np.int32))).any()
+    assert Never().posterior(VoteState((3,), (0, 0, 0))) is None
+    assert Never().basis == ""
+
+
+def test_its_decision_is_a_plain_no() -> None:
+    assert Never().is_decided(VoteState((1,), (0,))) is False
+
+
+def test_the_leader_must_be_so_far_ahead_of_the_second_whatever_the_rest() -> None:
+    assert not Lead().is_decided(VoteState((2,), (0, 0)))
+    assert Lead().is_decided(VoteState((3,), (0, 0, 0)))
+    assert not Lead().is_decided(VoteState((9, 7, 7), (0,) * 23))
+    assert Lead().is_decided(VoteState((9, 6, 6), (0,) * 21))
+
+
+def test_the_constants_of_consol_need_a_lead_of_three_at_every_count() -> None:
+    consol = Sprt(0.5001, 0.05, 1 - 0.05 - 0.000024)
+    for second in range(100):
+        for ahead in range(5):
+            standing = VoteState(
+                (second + ahead, second) if second else (ahead,) if ahead else (), (0,) * (2 * second + ahead)
+            )
+            assert consol.is_decided(standing) == Lead(3).is_decided(standing)
+    # A = 4.80e-4 and a vote is worth 2.0e-4; its other side fires at a tie of 632 votes each.
+    assert log((1 - consol.beta) / consol.alpha) == pytest.approx(4.80e-4, rel=2e-3)
+    assert not consol.is_decided(VoteState((631, 631), (0,) * 1262))
+
+
+def test_the_mixture_form_of_consol_needs_a_lead_of_three_as_well() -> None:
+    def ratio(first: int, second: int) -> float:
+        a, b = first + 1e6, second + 1e6
+        tail = log(1 - betainc(a, b, 0.5)) - log(1 - betainc(1e6, 1e6, 0.5))
+        return float(betaln(a, b) - betaln(1e6, 1e6) + tail + (first + second) * log(2))
+
+    needed = log((0.05 + 0.00006) / 0.05)
+    for second in (0, 1, 5, 20):
+        assert ratio(second + 2, second) < needed <= ratio(second + 3, second)
+
+
+def test_a_lead_of_no_votes_is_refused() -> None:
+    with pytest.raises(SettingsError, match="votes"):
+        Lead(0)
+
+
+def test_recorded_votes_stop_at_exactly_the_lead() -> None:
+    classes = np.array([[0, 0, 1, 0, 0, 1], [-1, 1, 1, 0, 2, 1]], dtype=np.int32)
+    assert Lead(2).is_decided_along(Paths(classes)).tolist() == [
+        [False, True, False, True, True, True],
+        [False, False, True, False, False, True],
+    ]
+    assert Lead(1).is_decided_along(Paths(classes))[1].tolist() == [False, True, True, True, True, True]
+
+
+def test_one_vote_is_a_lead_and_three_are_the_default() -> None:
+    assert Lead(1).is_decided(VoteState((1,), (0,)))
+    assert not Lead(1).is_decided(VoteState())
+    assert not Lead(1).is_decided(VoteState((1, 1), (0, 1)))
+    assert Lead().votes == 3
+
+
+def is_decided(votes: str, size: int = 3) -> bool:
+    labels = tuple(ord(vote) - ord("a") for vote in votes)
+    return UnanimousWindow(size).is_decided(
+        VoteState(tuple(sorted(map(labels.count, set(labels)), reverse=True)), labels)
+    )
+
+
+def test_only_whole_windows_count() -> None:
+    assert is_decided("aaa")
+    assert not is_decided("baaa"), "three in a row, but across two windows"
+    assert is_decided("baaaaa")
+    assert is_decided("aabbbb"), "the second window, whoever leads"
+    assert not is_decided("aabbb")
+    assert is_decided("aaabc"), "a window that agreed stays one"
+
+
+def test_a_vote_that_cannot_be_read_fills_no_place() -> None:
+    along = UnanimousWindow(3).is_decided_along(Paths(np.array([[0, -1, 0, -1, 0, 1]], dtype=np.int32)))
+    assert along.tolist() == [[False, False, False, False, True, True]]
+
+
+@pytest.mark.parametrize(
+    ("shares", "draws"), [((0.9, 0.1), 8.461), ((0.7, 0.3), 22.752), ((0.5, 0.3, 0.2), 35.550), ((1.0,), 5.0)]
+)
+def test_the_draws_to_expect(shares: tuple[float, ...], draws: float) -> None:
+    assert expected_window_draws(shares) == pytest.approx(draws, abs=5e-4)
+
+
+def test_the_draws_to_expect_are_those_of_simulated_votes() -> None:
+    rng = np.random.default_rng(0)
+    votes = rng.choice(2, size=(20_000, 40), p=(0.8, 0.2)).astype(np.int32)
+    along = UnanimousWindow(5).is_decided_along(Paths(votes))
+    taken = np.where(along.any(axis=1), along.argmax(axis=1) + 1, 40)
+    assert taken.mean() == pytest.approx(expected_window_draws((0.8, 0.2)), abs=4 * taken.std() / np.sqrt(len(taken)))
+
+
+def test_bad_windows_are_refused() -> None:
+    with pytest.raises(SettingsError, match="size"):
+        UnanimousWindow(0)
+
+
+@pytest.mark.parametrize(("size", "most"), [(7, 40), (0, 40), (-1, 40), (-4, -40), (5, 4), (5, 0), (5, -5)])
+def test_votes_that_are_not_whole_windows_are_refused(size: int, most: int) -> None:
+    with pytest.raises(MeasureError, match="whole windows"):
+        expected_window_draws((1.0,), size, most)
+
+
+def test_a_window_of_one_vote_is_the_first_vote() -> None:
+    assert is_decided("a", 1)
+    assert not UnanimousWindow(1).is_decided(VoteState())
+    assert UnanimousWindow().size == 5
+    assert UnanimousWindow(1).is_decided_along(Paths(np.array([[-1, 0, 1]], dtype=np.int32))).tolist() == [
+        [False, True, True]
+    ]
+
+
+def test_recorded_windows_end_where_single_ones_do() -> None:
+    classes = np.array([[0, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 0]], dtype=np.int32)
+    assert UnanimousWindow(2).is_decided_along(Paths(classes)).tolist() == [
+        [False, False, False, True, True, True],  # 01 11 10
+        [False, True, True, True, True, True],
+    ]
+
+
+def test_one_window_costs_its_size_and_two_the_chance_of_a_second() -> None:
+    assert expected_window_draws((0.5, 0.5), size=2, most=2) == 2.0
+    # A pair agrees with chance 1/2: 2 votes half of the time, 4 otherwise.
+    assert expected_window_draws((0.5, 0.5), size=2, most=4) == 3.0
+    # A window of one vote always agrees.
+    assert expected_window_draws((0.5, 0.5), size=1, most=3) == 1.0

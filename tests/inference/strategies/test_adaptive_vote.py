@@ -8,10 +8,8 @@ import pytest
 
 from breadth.base.errors import SettingsError
 from breadth.inference.records import Ask, Candidate, Task
-from breadth.inference.stopping.beta_lead import BetaLead
-from breadth.inference.stopping.lead import Lead
-from breadth.inference.stopping.never import Never
-from breadth.inference.stopping.rule import StopRule
+from breadth.inference.stopping.posterior import BetaLead
+from breadth.inference.stopping.rule import Lead, Never, StopRule
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.testing.strategies import DriveResult, check_strategy, drive
 

@@ -9,7 +9,7 @@ import pytest
 
 from breadth.base.errors import SettingsError
 from breadth.inference.records import Ask, Candidate, Task
-from breadth.inference.stopping.never import Never
+from breadth.inference.stopping.rule import Never
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.prompt_variation import PromptVariation, Variant
 from breadth.testing.strategies import DriveResult, check_strategy, drive

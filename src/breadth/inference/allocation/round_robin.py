@@ -16,7 +16,7 @@ from breadth.inference.allocation.allocator import (
     is_settled,
     tasks_with_new_draws,
 )
-from breadth.inference.stopping.beta_lead import BetaLead
+from breadth.inference.stopping.posterior import BetaLead
 from breadth.inference.stopping.rule import StopRule
 
 

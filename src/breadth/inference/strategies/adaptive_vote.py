@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
-from breadth.inference.stopping.beta_lead import BetaLead
+from breadth.inference.stopping.posterior import BetaLead
 from breadth.inference.stopping.rule import StopRule, samples_to_decide, task_uniform
 from breadth.inference.strategy import Strategy
 from breadth.inference.voting import Poll, majority

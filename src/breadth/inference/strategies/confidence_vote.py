@@ -11,8 +11,8 @@ from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.confidence import ConfidenceGate, Gauge, borda_weights, decide_gate, keep_threshold
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
-from breadth.inference.stopping.beta_lead import beta_lead
-from breadth.inference.stopping.never import Never
+from breadth.inference.stopping.posterior import beta_lead
+from breadth.inference.stopping.rule import Never
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.inference.records import Answer, Fork, Run, Task
-from breadth.inference.stopping.never import Never
+from breadth.inference.stopping.rule import Never
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategies.revision import Revision
 from breadth.inference.strategy import Strategy
