@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from breadth.adapters.transformers.cross_scores import Traces, load_scorer, read_traces
+from breadth.adapters.transformers import Traces, load_scorer, read_traces
 from breadth.cli.measure import build_page, measure_traces
 from breadth.measure.mutual_information import prompt_information
 from breadth.report.sections import Table

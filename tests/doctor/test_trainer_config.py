@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from breadth.adapters.axolotl.config import TOP_LEVEL
-from breadth.adapters.nemo_rl.config import NEMO_RL_FIELDS
-from breadth.adapters.openrlhf.config import DEFAULTS as OPENRLHF_DEFAULTS
-from breadth.adapters.openrlhf.config import OPENRLHF_FIELDS
-from breadth.adapters.roll.config import ROLL_DEFAULTS, ROLL_FIELDS
-from breadth.adapters.skyrl.config import SKYRL_DEFAULTS, SKYRL_FIELDS
-from breadth.adapters.slime.config import SLIME_DEFAULTS, SLIME_FIELDS
+from breadth.adapters.axolotl import TOP_LEVEL
+from breadth.adapters.nemo_rl import NEMO_RL_FIELDS
+from breadth.adapters.openrlhf import DEFAULTS as OPENRLHF_DEFAULTS
+from breadth.adapters.openrlhf import OPENRLHF_FIELDS
+from breadth.adapters.roll import ROLL_DEFAULTS, ROLL_FIELDS
+from breadth.adapters.skyrl import SKYRL_DEFAULTS, SKYRL_FIELDS
+from breadth.adapters.slime import SLIME_DEFAULTS, SLIME_FIELDS
 from breadth.adapters.trl.config import TRL_DEFAULTS as TRL_DEFAULTS
 from breadth.adapters.trl.config import TRL_FIELDS as TRL_FIELDS
 from breadth.adapters.verl.names import VERL_DEFAULTS, VERL_FIELDS

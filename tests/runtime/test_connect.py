@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
+from breadth.adapters.llama_cpp import LlamaCppDialect
 from breadth.base.errors import CatalogueError, ServerError, SettingsError
 from breadth.inference.records import Candidate, Sampling
 from breadth.runtime.connect import (

@@ -12,9 +12,7 @@ import orjson
 import pytest
 
 from breadth.base.errors import BreadthError, BrokenFileError, ServerError, SettingsError, StrategyError
-from breadth.inference.allocation.allocator import Allocator, Grant, Progress, Round
-from breadth.inference.allocation.elimination import Elimination
-from breadth.inference.allocation.round_robin import RoundRobin
+from breadth.inference.allocation import Allocator, Elimination, Grant, Progress, Round, RoundRobin
 from breadth.inference.budget import Budget, Prices
 from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Run, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
-from breadth.adapters.vllm.dialect import VllmDialect
+from breadth.adapters.llama_cpp import LlamaCppDialect
+from breadth.adapters.vllm import VllmDialect
 from breadth.base.errors import BrokenFileError, ServerError
 from breadth.runtime.connect import ServerClient
 from breadth.runtime.dialect import ServerDialect, ServerIdentity

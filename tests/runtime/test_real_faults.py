@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from breadth.adapters.vllm.dialect import VllmDialect
+from breadth.adapters.vllm import VllmDialect
 from breadth.base.errors import ServerError
 from breadth.inference.budget import Budget
 from breadth.inference.catalogue import STRATEGIES

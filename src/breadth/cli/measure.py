@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import typer
 
-from breadth.adapters.transformers.cross_scores import TextScorer, Traces, load_scorer, read_traces
+from breadth.adapters.transformers import TextScorer, Traces, load_scorer, read_traces
 from breadth.base.errors import SettingsError
 from breadth.cli.main import LazyVerbs
 from breadth.cli.output import Html, Json, deliver, progress

@@ -13,9 +13,9 @@ from breadth.inference.catalogue import STOP_RULES as STOP_RULES
 from breadth.inference.catalogue import STRATEGIES as STRATEGIES
 
 if TYPE_CHECKING:
-    from breadth.inference.allocation.allocator import Allocator as Allocator
-    from breadth.inference.allocation.allocator import Grant as Grant
-    from breadth.inference.allocation.allocator import Progress as Progress
+    from breadth.inference.allocation import Allocator as Allocator
+    from breadth.inference.allocation import Grant as Grant
+    from breadth.inference.allocation import Progress as Progress
     from breadth.inference.budget import Budget as Budget
     from breadth.inference.budget import Prices as Prices
     from breadth.inference.budget import Spend as Spend
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from breadth.inference.voting import weighted_best as weighted_best
 
 _PLACES = {
-    "Allocator": "breadth.inference.allocation.allocator",
+    "Allocator": "breadth.inference.allocation",
     "Answer": "breadth.inference.records",
     "Arm": "breadth.inference.sweep_plan",
     "Ask": "breadth.inference.records",
@@ -65,13 +65,13 @@ _PLACES = {
     "ConfidenceGate": "breadth.inference.confidence",
     "Fork": "breadth.inference.records",
     "Gauge": "breadth.inference.confidence",
-    "Grant": "breadth.inference.allocation.allocator",
+    "Grant": "breadth.inference.allocation",
     "Halt": "breadth.inference.halting",
     "Judge": "breadth.inference.records",
     "Policy": "breadth.inference.policy",
     "Poll": "breadth.inference.voting",
     "Prices": "breadth.inference.budget",
-    "Progress": "breadth.inference.allocation.allocator",
+    "Progress": "breadth.inference.allocation",
     "Prompt": "breadth.inference.records",
     "Reading": "breadth.inference.records",
     "Run": "breadth.inference.records",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from breadth.base.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from breadth.inference.allocation.elimination import Elimination as Elimination
-    from breadth.inference.allocation.greedy import GreedyMarginal as GreedyMarginal
-    from breadth.inference.allocation.round_robin import RoundRobin as RoundRobin
+    from breadth.inference.allocation import Elimination as Elimination
+    from breadth.inference.allocation import GreedyMarginal as GreedyMarginal
+    from breadth.inference.allocation import RoundRobin as RoundRobin
     from breadth.inference.halting import ClosedBrace as ClosedBrace
     from breadth.inference.halting import Loop as Loop
     from breadth.inference.halting import LowConfidence as LowConfidence
@@ -82,9 +82,9 @@ STOP_RULES = Catalogue(
 ALLOCATORS = Catalogue(
     "allocators",
     {
-        "elimination": "breadth.inference.allocation.elimination:Elimination",
-        "round-robin": "breadth.inference.allocation.round_robin:RoundRobin",
-        "greedy": "breadth.inference.allocation.greedy:GreedyMarginal",
+        "elimination": "breadth.inference.allocation:Elimination",
+        "round-robin": "breadth.inference.allocation:RoundRobin",
+        "greedy": "breadth.inference.allocation:GreedyMarginal",
     },
 )
 """Allocators by name."""

@@ -53,8 +53,8 @@ IMPORTERS = Catalogue(
         "trl": "breadth.adapters.trl.importer:IMPORTER",
         "verl": "breadth.adapters.verl.importer:IMPORTER",
         "prime-rl": "breadth.adapters.prime_rl.importer:IMPORTER",
-        "tinker": "breadth.adapters.tinker.importer:IMPORTER",
-        "tensorboard": "breadth.adapters.tensorboard.importer:IMPORTER",
+        "tinker": "breadth.adapters.tinker:IMPORTER",
+        "tensorboard": "breadth.adapters.tensorboard:IMPORTER",
         "generic": "breadth.adapters.generic.importer:IMPORTER",
     },
 )

@@ -1,4 +1,4 @@
-"""How OpenAI-compatible servers differ: one dialect per server, in ``adapters/<server>/dialect.py``.
+"""How OpenAI-compatible servers differ: one dialect per server, in ``adapters/<server>.py``.
 
 The plain dialect below sends only fields of the OpenAI schema. A server's own dialect is a subclass that overrides the
 differences: names of sampling fields, prefix continuation, the cap on thinking, the largest number of top log-probs,
@@ -22,9 +22,9 @@ SERVER_DIALECTS = Catalogue(
     "dialects",
     {
         "openai": "breadth.runtime.dialect:ServerDialect",
-        "llama-cpp": "breadth.adapters.llama_cpp.dialect:LlamaCppDialect",
-        "vllm": "breadth.adapters.vllm.dialect:VllmDialect",
-        "sglang": "breadth.adapters.sglang.dialect:SglangDialect",
+        "llama-cpp": "breadth.adapters.llama_cpp:LlamaCppDialect",
+        "vllm": "breadth.adapters.vllm:VllmDialect",
+        "sglang": "breadth.adapters.sglang:SglangDialect",
     },
 )
 """Dialects by name."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from breadth.base.errors import ServerError, SettingsError, StrategyError
-from breadth.inference.allocation.allocator import Allocator, Grant, Progress
+from breadth.inference.allocation import Allocator, Grant, Progress
 from breadth.inference.budget import Budget, Spend
 from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.records import Answer, Ask, Candidate, Task

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from breadth.adapters.openrlhf.config import SETTINGS as OPENRLHF
+from breadth.adapters.openrlhf import SETTINGS as OPENRLHF
 from breadth.adapters.trl.config import SETTINGS as TRL
 from breadth.adapters.verl.config import SETTINGS as VERL
 from breadth.doctor.evidence.record import Evidence

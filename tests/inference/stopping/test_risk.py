@@ -1,4 +1,4 @@
-"""The stop table, and the stated risk: kept on new questions of the kind fitted and on real votes, cheaper than Beta."""
+"""The stop table, and the stated risk: kept on new questions of the fitted kind and on real votes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from openai import AsyncOpenAI
 
-from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
+from breadth.adapters.llama_cpp import LlamaCppDialect
 from breadth.base.errors import ServerError, SettingsError
 from breadth.inference.policy import Policy
 from breadth.inference.records import Reading, Sampling

@@ -10,7 +10,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
+from breadth.adapters.llama_cpp import LlamaCppDialect
 from breadth.base.errors import ServerError, StrategyError
 from breadth.base.settings import dump
 from breadth.inference.budget import Budget, Prices

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
+from breadth.adapters.llama_cpp import LlamaCppDialect
 from breadth.base.errors import ServerError
 from breadth.inference.halting import Phrase
 from breadth.inference.records import Candidate, Sampling

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
-from breadth.adapters.llama_cpp.dialect import LlamaCppDialect
+from breadth.adapters.llama_cpp import LlamaCppDialect
 from breadth.inference.records import Candidate, Sampling
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.openai import OpenAISampler

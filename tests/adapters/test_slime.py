@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breadth.adapters.slime.config import SETTINGS
+from breadth.adapters.slime import SETTINGS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import DIALECTS, TrainerConfig
 from breadth.runs.jsonl import read_head

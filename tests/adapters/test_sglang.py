@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from breadth.adapters.sglang.dialect import SETTINGS, SglangDialect
+from breadth.adapters.sglang import SETTINGS, SglangDialect
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.records import Sampling

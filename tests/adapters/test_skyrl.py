@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from breadth.adapters.skyrl.config import SETTINGS
+from breadth.adapters.skyrl import SETTINGS
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Excluded, Finding

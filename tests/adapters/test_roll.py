@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from breadth.adapters.roll.config import SETTINGS
+from breadth.adapters.roll import SETTINGS
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import DIALECTS, TrainerConfig

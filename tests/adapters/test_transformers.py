@@ -10,14 +10,8 @@ import pytest
 import torch
 import transformers
 
-from breadth.adapters.transformers import cross_scores
-from breadth.adapters.transformers.cross_scores import (
-    TextScorer,
-    Traces,
-    find_steps,
-    load_scorer,
-    read_traces,
-)
+from breadth.adapters import transformers as adapter
+from breadth.adapters.transformers import TextScorer, Traces, find_steps, load_scorer, read_traces
 from breadth.base.errors import BrokenFileError, MissingExtraError, SettingsError
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header
@@ -82,11 +76,11 @@ def test_scores_are_those_of_each_pair_alone(scorer: TextScorer) -> None:
 def test_the_size_of_a_batch_changes_nothing(scorer: TextScorer, monkeypatch: pytest.MonkeyPatch) -> None:
     traces = Traces(PROMPTS, REPLIES, (0, 1, 2, 2), 1, 1)
     together = scorer.cross_score(traces, 100)
-    monkeypatch.setattr(cross_scores, "MAX_BATCH_SCORES", 1)
+    monkeypatch.setattr(adapter, "MAX_BATCH_SCORES", 1)
     replies = [[1, 2, 3], [], [4], [5, 6]]
     assert list(scorer.batch_replies(4, replies)) == [[2], [3], [0]]
     assert scorer.cross_score(traces, 100) == pytest.approx(together, abs=BOUND)
-    monkeypatch.setattr(cross_scores, "MAX_BATCH_SCORES", 257 * 12)
+    monkeypatch.setattr(adapter, "MAX_BATCH_SCORES", 257 * 12)
     assert list(scorer.batch_replies(4, replies)) == [[2, 3], [0]]
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from breadth.adapters.vllm.dialect import LOOP, SETTINGS, VllmDialect
+from breadth.adapters.vllm import LOOP, SETTINGS, VllmDialect
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.inference.halting import Loop

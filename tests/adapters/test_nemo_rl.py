@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breadth.adapters.nemo_rl.config import SETTINGS
+from breadth.adapters.nemo_rl import SETTINGS
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig

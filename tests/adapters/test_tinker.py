@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.adapters.tinker.importer import IMPORTER, read_summaries
+from breadth.adapters.tinker import IMPORTER, read_summaries
 from breadth.base.errors import BreadthError, BrokenFileError
 from breadth.runs.importer import all_importers, recognise
 from breadth.runs.importing import import_files

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.adapters.tensorboard.importer import IMPORTER, Scalars, read_events, starts_like_events
+from breadth.adapters.tensorboard import IMPORTER, Scalars, read_events, starts_like_events
 from breadth.base.errors import BrokenFileError
 from breadth.runs.importer import all_importers, recognise
 from breadth.runs.importing import import_files

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from breadth.adapters.llama_cpp.dialect import SETTINGS, LlamaCppDialect
+from breadth.adapters.llama_cpp import SETTINGS, LlamaCppDialect
 from breadth.base.errors import StrategyError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from breadth.adapters.axolotl.config import SETTINGS
+from breadth.adapters.axolotl import SETTINGS
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import DIALECTS, TrainerConfig

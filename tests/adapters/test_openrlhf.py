@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from breadth.adapters.openrlhf.config import DEFAULTS, OLDER_FLAGS, OPENRLHF_FIELDS, SETTINGS
+from breadth.adapters.openrlhf import DEFAULTS, OLDER_FLAGS, OPENRLHF_FIELDS, SETTINGS
 from breadth.doctor.finding import Change
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.runs.jsonl import read_head

@@ -1,1 +1,0 @@
-"""llama.cpp: how its server is spoken to."""

@@ -1,1 +1,0 @@
-"""OpenRLHF: its launch scripts."""

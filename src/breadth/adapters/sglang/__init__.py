@@ -1,1 +1,0 @@
-"""SGLang: how its server is spoken to."""

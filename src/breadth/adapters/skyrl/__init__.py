@@ -1,1 +1,0 @@
-"""Everything about SkyRL: its configuration."""

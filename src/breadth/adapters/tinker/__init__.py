@@ -1,1 +1,0 @@
-"""Tinker: what its cookbook's training loops leave on disk."""

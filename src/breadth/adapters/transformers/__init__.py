@@ -1,1 +1,0 @@
-"""Models of Hugging Face transformers: scoring texts with a local model."""

@@ -1,1 +1,0 @@
-"""vLLM: how its server is spoken to."""

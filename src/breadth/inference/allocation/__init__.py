@@ -1,1 +1,0 @@
-"""Allocators: how to spend one budget over many tasks, one per file."""
