@@ -24,7 +24,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from breadth.lab.model.reasoner import reasoner_prime
+from breadth.lab.reasoner import reasoner_prime
 from breadth.lab.task.problems import draw_tasks, write_tasks
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import paired_difference

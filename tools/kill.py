@@ -246,7 +246,7 @@ class TrainJob:
         """Return a digest of the trained weights."""
         from hashlib import sha256
 
-        from breadth.lab.model.reasoner import load_reasoner
+        from breadth.lab.reasoner import load_reasoner
 
         model = load_reasoner(folder / "out" / "policy").model
         total = sha256()
@@ -372,7 +372,7 @@ def write_sources(folder: Path) -> tuple[Path, Path]:
 
 def write_base(folder: Path) -> None:
     """Write the smallest reasoner, with random weights."""
-    from breadth.lab.model.reasoner import ReasonerShape, build_reasoner, load_reasoner, save_reasoner
+    from breadth.lab.reasoner import ReasonerShape, build_reasoner, load_reasoner, save_reasoner
 
     shape = ReasonerShape(hidden=32, layers=1, heads=2, inner=32)
     save_reasoner(build_reasoner(load_reasoner(None).teacher, shape, seed=1), folder)
@@ -388,7 +388,7 @@ def preload(names: set[str]) -> None:
     if "train" in names:
         import breadth.adapters.trl.trainer
         import breadth.lab.grpo
-        import breadth.lab.model.reasoner  # noqa: F401
+        import breadth.lab.reasoner  # noqa: F401
 
 
 def summarise(outcomes: Mapping[str, Outcome], seed: int) -> dict[str, Any]:

@@ -165,9 +165,8 @@ def compare(
     """
     if samples is not None and tokens is not None:
         raise SettingsError("Both --samples and --tokens were given.", "Give the budget one way.")
-    from breadth.comparison.accuracy_curves import measure_curves, recommend
+    from breadth.comparison.accuracy import keep_common_problems, measure_curves, recommend
     from breadth.comparison.page import comparison_page
-    from breadth.comparison.policies import keep_common_problems
 
     with TemporaryDirectory(prefix="breadth-") as folder:
         found = read_policies([str(run) for run in runs], Path(folder), columns=columns, on_progress=on_progress)
@@ -184,7 +183,7 @@ def read_policies(
     on_progress: OnProgress | None = None,
 ) -> list[Any]:
     """Return the policies that the runs, their checkpoints or their arms hold; ``folder`` keeps what is imported."""
-    from breadth.comparison.policies import checkpoints, choose_split, parse_address, read_run_policies
+    from breadth.comparison.accuracy import checkpoints, choose_split, parse_address, read_run_policies
     from breadth.doctor.collect import collect_runs, no_runs_error
     from breadth.runs.grouping import make_unique
     from breadth.runs.paths import display_name, locate
@@ -298,8 +297,8 @@ def tune(
     from breadth.runs.reader import Run
     from breadth.runtime.connect import connect
     from breadth.runtime.questions import keep_labelled, read_questions, shuffle_questions
+    from breadth.runtime.recording import SweepOptions
     from breadth.runtime.sweep import Sweep
-    from breadth.runtime.sweep_folder import SweepOptions
     from breadth.tuning.result import analyze_sweep
 
     measured = resolve_policy(policy, None, {}, {})

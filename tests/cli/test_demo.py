@@ -15,8 +15,7 @@ pytest.importorskip("trl", reason="the extra 'train' is not installed")
 from breadth.base.errors import BrokenFileError
 from breadth.cli.main import app
 from breadth.lab.demo.plan import DemoPlan
-from breadth.lab.model.pretraining import PretrainingPlan, pretrain
-from breadth.lab.model.reasoner import ReasonerShape, save_reasoner
+from breadth.lab.reasoner import PretrainingPlan, ReasonerShape, pretrain, save_reasoner
 from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

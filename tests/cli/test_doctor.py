@@ -141,8 +141,7 @@ def test_a_reader_who_follows_it_opens_few_files(log: Path) -> None:
     tool = Path(__file__).parents[2] / "tools" / "count_visited_files.py"
     done = subprocess.run([sys.executable, tool, "doctor", str(log)], capture_output=True, text=True, check=True)
     assert "entropy-collapse" in done.stdout
-    findings = sum("doctor/findings/" in line for line in done.stderr.splitlines())  # a new one is a file more
-    assert int(done.stderr.splitlines()[-1].split()[0]) - findings <= 48
+    assert int(done.stderr.splitlines()[-1].split()[0]) <= 65
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", "memory://bucket/run"])

@@ -11,7 +11,7 @@ import pytest
 
 from breadth.api import importers_with
 from breadth.base.errors import SettingsError
-from breadth.cli.import_ import parse_columns
+from breadth.cli.output import parse_columns
 from breadth.runs.reader import Run
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

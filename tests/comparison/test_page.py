@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from breadth.comparison.accuracy_curves import measure_curves, recommend
+from breadth.comparison.accuracy import keep_common_problems, measure_curves, read_run_policies, recommend
 from breadth.comparison.page import comparison_page
-from breadth.comparison.policies import keep_common_problems, read_run_policies
 from breadth.report.cells import Missing
 from breadth.report.sections import Curve, Severity, Table, Verdict
 from breadth.runs.reader import Run

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 
 from breadth.adapters.trl.config import SETTINGS
 from breadth.base.errors import MeasureError
-from breadth.doctor.diagnosis import applicable, causes_of, diagnose_run, loops_of
+from breadth.doctor.diagnosis import applicable, causes_of, diagnose_run, has_evidence, loops_of, run_check
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import FINDINGS, INFERENCE_FINDINGS, CannotTell, CheckResult, Excluded, Finding, Loop
+from breadth.doctor.finding import FINDINGS, INFERENCE_FINDINGS, CannotTell, CheckResult, Excluded, Finding, Loop, Need
 from breadth.inference.policy import Policy
 from breadth.report.sections import Fact, Severity
 
@@ -68,6 +69,36 @@ def test_what_an_instrument_refuses_is_a_reason_not_to_tell() -> None:
     )
     assert found.cannot_tell == (CannotTell("odd", "Seven is too few.", "Give eight."),)
     assert found.clear == ("fine",)
+
+
+def test_a_check_is_not_called_without_what_it_needs(make: Any) -> None:
+    needs = {name: check.needs for name, check in FINDINGS if hasattr(check, "needs")}
+    bare = make(reward=np.linspace(0, 1, 40))
+    assert {run_check(name, FINDINGS.load(name), bare).missing for name in needs} == {  # type: ignore[union-attr]
+        "rollouts were not recorded",
+        "no sample of the training data was given",
+        "the run's settings are not known",
+    }
+    assert {run_check(name, FINDINGS.load(name), Evidence("nothing")) for name in needs} == {None}
+
+    class Broken(Says):
+        needs: ClassVar[tuple[Need, ...]] = ("rollouts",)
+
+        def check(self, evidence: Evidence) -> CheckResult:
+            raise AssertionError("called without rollouts")
+
+    found = run_check("broken", Broken(None), bare)
+    assert isinstance(found, CannotTell)
+    assert (found.name, found.missing) == ("broken", "rollouts were not recorded")
+    with pytest.raises(AssertionError, match="called"):
+        run_check("broken", Broken(None), make(rollouts={1: {"reward": [1.0], "problem": ["a"]}}))
+
+
+def test_settings_of_a_policy_or_a_server_are_settings_too() -> None:
+    assert has_evidence(Evidence("policy", policy=Policy()), "settings")
+    assert has_evidence(Evidence("server", server={"kind": "vllm"}), "settings")
+    assert has_evidence(Evidence("config", config=SETTINGS.translate({"num_generations": 4})), "settings")
+    assert not has_evidence(Evidence("nothing"), "settings")
 
 
 def test_every_finding_of_the_catalogue_survives_nothing_at_all() -> None:

@@ -14,7 +14,7 @@ from breadth.lab.evaluation.corners import EvaluatedArm, compare_corners
 from breadth.lab.evaluation.evaluate import PolicyEval, SampleReplyToken, ScoresAtK
 from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel, FinalAnswers
 from breadth.lab.evaluation.training_log import TrainingLog
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner, save_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner, save_reasoner
 from breadth.lab.task.grammar import TokenRole
 from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 from breadth.measure.intervals import Interval

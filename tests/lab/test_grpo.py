@@ -36,7 +36,7 @@ from breadth.lab.grpo import (
     train_grpo,
     train_with_checkpoints,
 )
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner, load_reasoner, save_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner, load_reasoner, save_reasoner
 from breadth.lab.task.grammar import END
 from breadth.lab.task.problems import draw_held_out, read_problem
 from breadth.lab.task.vocabulary import vocabulary_words

@@ -18,9 +18,9 @@ from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
 from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runs.reader import Run
 from breadth.runtime.questions import Question
+from breadth.runtime.recording import SweepOptions
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.sweep import Sweep, affordable_questions, cost_per_question, estimate_sweep
-from breadth.runtime.sweep_folder import SweepOptions
 from breadth.testing.strategies import HumpModel
 
 PLAN = SweepPlan(Policy(), (plain_arm((1, 8)), *forced_arms([64], UNMARKED_THINKING, 2)), (1, 8), 10)

@@ -15,8 +15,8 @@ from breadth.inference.records import Sampling
 from breadth.inference.sweep_plan import Arm, SweepPlan, forced_arms, plain_arm
 from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runtime.questions import Question
+from breadth.runtime.recording import SweepOptions
 from breadth.runtime.sweep import Sweep
-from breadth.runtime.sweep_folder import SweepOptions
 from breadth.testing.strategies import HumpModel
 from breadth.tuning.evidence import ArmEvidence, SweepEvidence
 

@@ -18,7 +18,7 @@ from breadth.adapters.parse_values import (
     metric_rows,
     order_by_prefix,
 )
-from breadth.adapters.sniff import first_objects, leading_keys
+from breadth.runs.importer import first_objects, leading_keys
 from breadth.runs.jsonl import read_json_rows
 from breadth.runs.names import match_name
 from breadth.runs.schema import EntropyKind, LoggedEntropyKind, MetricRow, Record, Remark, RolloutBatch, Split

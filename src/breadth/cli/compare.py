@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from breadth.api import compare as compare_runs
-from breadth.cli.import_ import ColumnMap, parse_columns
-from breadth.cli.output import Html, Json, deliver, progress
+from breadth.cli.output import ColumnMap, Html, Json, deliver, parse_columns, progress
 
 
 def compare(

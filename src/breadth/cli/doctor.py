@@ -14,8 +14,7 @@ import typer
 
 from breadth.api import diagnose_runs
 from breadth.base.errors import BreadthError, SettingsError
-from breadth.cli.import_ import ColumnMap, parse_columns
-from breadth.cli.output import Html, Json, deliver, progress
+from breadth.cli.output import ColumnMap, Html, Json, deliver, parse_columns, progress
 from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.finding import FINDING_SEVERITIES, explain_finding, list_findings

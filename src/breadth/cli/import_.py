@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,7 @@ import orjson
 import typer
 
 from breadth.api import importers_with
-from breadth.base.errors import SettingsError
-from breadth.cli.output import Json, progress
+from breadth.cli.output import ColumnMap, Json, parse_columns, progress
 from breadth.doctor.run_list import remark_to_json
 from breadth.doctor.save_runs import SavedRuns, save_runs
 from breadth.report.plaintext import one_line
@@ -19,10 +17,6 @@ from breadth.runs.schema import Remark
 
 Paths = Annotated[
     list[Path], typer.Argument(help="Log files, rollout dumps or a trainer's output folder.", show_default=False)
-]
-ColumnMap = Annotated[
-    list[str] | None,
-    typer.Option("--map", help="Our name = your column, e.g. --map step=iteration --map reward=score; repeatable."),
 ]
 
 
@@ -54,17 +48,6 @@ def import_(
     if len(remarks) > 5:
         place = made.runs[0].folder if len(made.runs) == 1 else to / "RUN"
         typer.echo(f"... and {len(remarks) - 5} more notes, kept in {place / 'run.toml'}", err=True)
-
-
-def parse_columns(columns: Sequence[str] | None) -> dict[str, str]:
-    """Return our names and the user's columns, as ``--map`` gives them."""
-    pairs = [column.partition("=") for column in columns or ()]
-    for ours, equals, theirs in pairs:
-        if not (ours and equals and theirs):
-            raise SettingsError(
-                f"--map got {ours + equals + theirs!r}.", "Write our name, '=', your column: --map reward=score"
-            )
-    return {ours: theirs for ours, _, theirs in pairs}
 
 
 def display_place(remark: Remark) -> str:

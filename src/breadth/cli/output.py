@@ -1,15 +1,16 @@
-"""Where a verb's page goes: the terminal, standard output as JSON, or an HTML file."""
+"""What verbs share: columns by ``--map``, progress, and where the page goes: terminal, JSON, or an HTML file."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from breadth.base.errors import SettingsError
 from breadth.report.plaintext import one_line, truncate
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of the report.")]
 Html: TypeAlias = Annotated[
     Path | None, typer.Option("--html", help="Also write the report as one self-contained page.", dir_okay=False)
+]
+ColumnMap: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--map", help="Our name = your column, e.g. --map step=iteration --map reward=score; repeatable."),
 ]
 MAX_STATUS_CHARACTERS = 200
 """Characters of a progress message: a line or two."""
@@ -62,3 +67,14 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(what) as status:
         yield lambda sentence: status.update(Text(truncate(f"{what}: {sentence}", MAX_STATUS_CHARACTERS)))
+
+
+def parse_columns(columns: Sequence[str] | None) -> dict[str, str]:
+    """Return our names and the user's columns, as ``--map`` gives them."""
+    pairs = [column.partition("=") for column in columns or ()]
+    for ours, equals, theirs in pairs:
+        if not (ours and equals and theirs):
+            raise SettingsError(
+                f"--map got {ours + equals + theirs!r}.", "Write our name, '=', your column: --map reward=score"
+            )
+    return {ours: theirs for ours, _, theirs in pairs}

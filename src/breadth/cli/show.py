@@ -13,8 +13,7 @@ import typer
 
 from breadth.api import importers_with
 from breadth.base.errors import SettingsError, suggestion
-from breadth.cli.import_ import ColumnMap, parse_columns
-from breadth.cli.output import Html, Json, deliver, progress
+from breadth.cli.output import ColumnMap, Html, Json, deliver, parse_columns, progress
 from breadth.doctor.collect import collect_runs, no_runs_error
 from breadth.doctor.overview import overview
 from breadth.doctor.run_list import run_list_page, runs_to_json

@@ -25,8 +25,8 @@ from breadth.report.plaintext import pluralize
 from breadth.runs.reader import Run
 from breadth.runtime.connect import connect
 from breadth.runtime.questions import Question, keep_labelled, read_questions, shuffle_questions
+from breadth.runtime.recording import SweepOptions
 from breadth.runtime.sweep import OnSweepProgress, Sweep, SweepEstimate
-from breadth.runtime.sweep_folder import SweepOptions
 from breadth.tuning.page import build_tuning_page
 from breadth.tuning.result import analyze_sweep
 

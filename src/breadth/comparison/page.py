@@ -6,8 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from breadth.comparison.accuracy_curves import AccuracyCurves, Recommendation, extrapolate_past_samples, find_crossing
-from breadth.comparison.policies import ComparedPolicy
+from breadth.comparison.accuracy import (
+    AccuracyCurves,
+    ComparedPolicy,
+    Recommendation,
+    extrapolate_past_samples,
+    find_crossing,
+)
 from breadth.measure.diversity import ArmSamples, split_by_solved, transfer_gap
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import paired_difference

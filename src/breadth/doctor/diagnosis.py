@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from breadth.base.errors import MeasureError
 from breadth.doctor.evidence.record import TUNE_COMMAND, Evidence, is_inference_run
+from breadth.doctor.evidence.rollouts import covers_training, missing_rollouts
 from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import (
     FINDING_SEVERITIES,
@@ -21,7 +22,9 @@ from breadth.doctor.finding import (
     Excluded,
     Finding,
     Loop,
+    Need,
 )
+from breadth.doctor.trainer_config import TrainerConfig
 
 NOT_MEASURED = "nothing was measured under this policy or on this server"
 """Why checks of inference cannot tell where a policy or a server was given alone."""
@@ -147,11 +150,41 @@ def is_relevant(check: Check, evidence: Evidence, loops: frozenset[Loop]) -> boo
 
 
 def run_check(name: str, check: Check, evidence: Evidence) -> CheckResult:
-    """Run one check; numbers that a measure refuses make it inconclusive, never crash it."""
+    """Run one check; numbers that a measure refuses make it inconclusive, never crash it.
+
+    A check is not called without the evidence that it needs; for a training run the result says what is missing.
+    """
+    missing = next((need for need in getattr(check, "needs", ()) if not has_evidence(evidence, need)), None)
+    if missing is not None:
+        return missing_evidence(name, missing, evidence) if covers_training(evidence) else None
     try:
         return check.check(evidence)
     except MeasureError as error:
         return CannotTell(name, error.problem, error.remedy)
+
+
+def has_evidence(evidence: Evidence, need: Need) -> bool:
+    """Say whether the evidence holds what a check needs; a policy and a server have settings too."""
+    if need == "rollouts":
+        return evidence.run is not None and bool(evidence.run.rollout_files)
+    if need == "data":
+        return bool(evidence.data)
+    return evidence.config != TrainerConfig() or evidence.policy is not None or evidence.server is not None
+
+
+def missing_evidence(name: str, need: Need, evidence: Evidence) -> CannotTell:
+    """Return that a check cannot tell, and how to give it what it needs."""
+    if need == "rollouts":
+        return missing_rollouts(evidence, name)
+    if need == "data":
+        return CannotTell(
+            name,
+            "no sample of the training data was given",
+            "breadth doctor RUN DATA.parquet: name the data next to the run",
+        )
+    return CannotTell(
+        name, "the run's settings are not known", "the trainer's configuration file, named next to the log"
+    )
 
 
 def loops_of(evidence: Evidence) -> frozenset[Loop]:

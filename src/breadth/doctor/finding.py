@@ -27,6 +27,10 @@ Confidence = Literal["certain", "strong", "likely"]
 """``certain``: counted, or arithmetic on settings; ``strong``: shown by a 95 % interval; ``likely``: another cause
 would look the same.
 """
+Need = Literal["rollouts", "settings", "data"]
+"""Evidence without which a check is not called: the run's rollouts, the trainer's settings, a sample of the training
+data. `breadth.doctor.diagnosis` says instead how to give it.
+"""
 FINDING_SEVERITIES = (Severity.CRITICAL, Severity.WARNING, Severity.NOTE)
 """Severities of findings, worst first."""
 
@@ -119,8 +123,8 @@ CheckResult: TypeAlias = Finding | Excluded | CannotTell | None
 class Check(Protocol):
     """A frozen dataclass whose fields are its constants, each with its reason.
 
-    Ours also have ``summary`` and ``first_step``, texts for the page of all findings: what it means, in half a line,
-    and the first thing to do about it, for any trainer or server.
+    It may have ``needs``, a tuple of `Need`. Ours have ``summary`` and ``first_step`` too, texts for the page of all
+    findings: what it means, in half a line, and the first thing to do about it, for any trainer or server.
     """
 
     loop: ClassVar[Loop]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import LOST, score_fall
+from breadth.doctor.evidence.run_course import LOST, score_fall
 from breadth.doctor.finding import Change, Prescription
 from breadth.doctor.lab_effects import LAB_EFFECTS, LabRank
 

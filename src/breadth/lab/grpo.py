@@ -21,7 +21,7 @@ from breadth.base import settings
 from breadth.base.errors import BrokenFileError, MissingExtraError, require
 from breadth.base.system import atomic_file, write_error
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner, load_reasoner, reasoner_digest, save_reasoner
+from breadth.lab.reasoner import Reasoner, load_reasoner, reasoner_digest, save_reasoner
 from breadth.lab.sampling.batch import CompletionJob, sample_all
 from breadth.lab.task.grammar import CLOSE, TokenRole, parse, token_roles
 from breadth.lab.task.problems import LEVELS, NUMBER, Level, Problem, draw_held_out, draw_problems, read_problem

@@ -14,9 +14,9 @@ from breadth.inference.thinking import UNMARKED_THINKING, Thinking
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.questions import Question, hash_questions, shuffle_questions
+from breadth.runtime.recording import SweepFolder, SweepOptions, sample_row
 from breadth.runtime.sampler import Sampler
 from breadth.runtime.solve_context import gather_or_cancel
-from breadth.runtime.sweep_folder import SweepFolder, SweepOptions, sample_row
 
 CEILING_MARGIN = 0.9
 """Share of a ceiling that a plan may use: a pilot of a few questions is off by some tenths."""

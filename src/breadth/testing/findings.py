@@ -6,12 +6,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from breadth.doctor.diagnosis import run_check
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, Check, Excluded, Finding, field_reasons
+from breadth.doctor.finding import FINDING_SEVERITIES, CannotTell, Check, Excluded, Finding, Need, field_reasons
 from breadth.doctor.trainer_config import DIALECTS
 from breadth.report.jsonable import to_jsonable
 from breadth.runs.names import METRIC_NAMES
@@ -27,7 +28,7 @@ NO_NUMBERS = "no metric is a number"
 
 
 def check_finding(check: Check, name: str) -> None:
-    """Check what every finding promises; raises AssertionError with what is broken.
+    """Check what every finding promises, run as the doctor runs it; raises AssertionError with what is broken.
 
     Its constants carry their reasons. It finds nothing without evidence, nor in a run whose metrics are noise around a
     constant or constant while the score rises, three points long, or not numbers; and it never raises. Where there is
@@ -37,13 +38,17 @@ def check_finding(check: Check, name: str) -> None:
     expect(is_dataclass(kind), f"{name} is no dataclass: its constants must be fields")
     undocumented = [field.name for field in fields(kind) if not field_reasons(kind).get(field.name)]
     expect(not undocumented, f"the constants {', '.join(undocumented)} of {name} have no reason under them")
+    unknown_needs = set(getattr(check, "needs", ())) - set(get_args(Need))
+    expect(
+        not unknown_needs, f"{name} needs {', '.join(sorted(unknown_needs))}; it may need {', '.join(get_args(Need))}"
+    )
     expect((type(check).__doc__ or "").strip(), f"{name} has no docstring: --explain would have nothing to say")
-    alone = check.check(Evidence("nothing"))
+    alone = run_check(name, check, Evidence("nothing"))
     expect(not isinstance(alone, Finding), f"{name} was found where there is nothing")
     expect(not isinstance(alone, Excluded), f"{name} was excluded where there is nothing: {alone}")
     with tempfile.TemporaryDirectory() as folder:
         for what, evidence in quiet_runs(Path(folder)):
-            outcome = check.check(evidence)
+            outcome = run_check(name, check, evidence)
             expect(not isinstance(outcome, Finding), f"{name} was found in a run of which {what}: {outcome}")
             unknown = what == NO_NUMBERS and isinstance(outcome, Excluded)
             expect(not unknown, f"{name} was excluded in a run of which {what}: {outcome}")

@@ -13,7 +13,7 @@ import pytest
 
 from breadth.api import importers_with
 from breadth.base.errors import UnknownFormatError
-from breadth.cli.import_ import parse_columns
+from breadth.cli.output import parse_columns
 from breadth.runs.importing import import_files
 from breadth.runs.reader import Run
 

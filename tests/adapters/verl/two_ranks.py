@@ -126,7 +126,7 @@ def actor_of(engine: BigramEngine, config: Any) -> Any:
     from verl.utils.profiler import DistProfiler
     from verl.workers import engine_workers
 
-    from breadth.adapters.verl.worker import ChainActor
+    from breadth.adapters.verl.trainer import ChainActor
 
     engine_workers.get_torch_device = lambda: SimpleNamespace(
         max_memory_allocated=lambda: 0, max_memory_reserved=lambda: 0

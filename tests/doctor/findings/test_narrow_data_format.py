@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from breadth.doctor.diagnosis import run_check
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.narrow_data_format import FINDING
@@ -106,7 +107,7 @@ def test_rollouts_that_became_like_the_data_make_it_a_warning(make: Any) -> None
 
 
 def test_a_run_without_its_data_is_told_to_name_it_and_a_config_alone_is_not(make: Any) -> None:
-    found = FINDING.check(make(reward=np.linspace(0, 1, 40)))
+    found = run_check(NAME, FINDING, make(reward=np.linspace(0, 1, 40)))
     assert isinstance(found, CannotTell)
     assert "breadth doctor RUN DATA.parquet" in found.switch_on
-    assert FINDING.check(Evidence("config")) is None
+    assert run_check(NAME, FINDING, Evidence("config")) is None

@@ -29,7 +29,7 @@ from breadth.lab.demo.run import (
 )
 from breadth.lab.evaluation.evaluate import evaluate, summarize_evaluation
 from breadth.lab.grpo import POLICY_FOLDER
-from breadth.lab.model.reasoner import load_reasoner
+from breadth.lab.reasoner import load_reasoner
 from breadth.lab.task.problems import draw_tasks
 from breadth.runs.reader import Run
 

@@ -29,7 +29,7 @@ from breadth.lab.evaluation.checkpoints import (
 )
 from breadth.lab.evaluation.evaluate import evaluate
 from breadth.lab.grpo import RUN_FOLDER, GrpoRun
-from breadth.lab.model.reasoner import Reasoner, load_reasoner
+from breadth.lab.reasoner import Reasoner, load_reasoner
 from breadth.lab.task.problems import draw_held_out
 from breadth.lab.trials.experiment import ExperimentSetup, ExperimentTrial, FinishedTrial, list_finished, load_setup
 from breadth.lab.trials.runner import TrialObserver, run_trials

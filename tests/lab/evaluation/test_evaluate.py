@@ -20,7 +20,7 @@ from breadth.lab.evaluation.evaluate import (
     summarize_evaluation,
     write_evaluation,
 )
-from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.reasoner import Reasoner
 from breadth.lab.sampling.batch import Completion
 from breadth.lab.task.grammar import END, TokenRole, parse
 from breadth.lab.task.problems import draw_held_out, read_problem

@@ -10,7 +10,7 @@ import pytest
 from breadth.base.errors import ServerError, SettingsError
 from breadth.lab import records
 from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel, FinalAnswers, answer_extended_and_parallel
-from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.reasoner import Reasoner
 from breadth.lab.task.problems import read_problem
 
 PROBLEMS = [read_problem("( 3 + 4 ) * ( 5 + 6 ) ="), read_problem("( 1 + 1 ) * ( 1 + 2 ) =")]

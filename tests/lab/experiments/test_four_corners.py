@@ -10,7 +10,7 @@ import pytest
 from breadth.lab.demo.plan import DemoPlan
 from breadth.lab.demo.run import plan_problems
 from breadth.lab.experiments.four_corners import CONFIRMATION, CORNERS, FourCorners
-from breadth.lab.model.reasoner import load_reasoner
+from breadth.lab.reasoner import load_reasoner
 from breadth.lab.trials.experiment import list_finished, load_setup
 from breadth.lab.trials.runner import run_trials
 from breadth.report.sections import Table, Verdict

@@ -8,7 +8,7 @@ import pytest
 
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.lab.experiments.gate import Gate, GateCheck, GateResult, gate_page, run_gate
-from breadth.lab.model.reasoner import Reasoner, save_reasoner
+from breadth.lab.reasoner import Reasoner, save_reasoner
 from breadth.measure.intervals import Interval
 from breadth.measure.paired_tests import hump_test
 from breadth.report.jsonable import render_json

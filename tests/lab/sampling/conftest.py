@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from breadth.base.errors import ServerError, SettingsError
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.sampling.batch import (
     MAX_PREFILL_TOKENS,
     NO_CAP,

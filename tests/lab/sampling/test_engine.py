@@ -12,7 +12,7 @@ import pytest
 
 from breadth.base.errors import ServerError, SettingsError
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.sampling.batch import CompletionJob, ThinkingMarks, sample_all
 from breadth.lab.sampling.engine import Engine, SampledToken
 from breadth.lab.task.teacher import ArithmeticFacts, Teacher

@@ -10,7 +10,7 @@ import pytest
 
 from breadth.base.errors import ServerError
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.sampling.batch import CompletionJob, ThinkingMarks, initial_rows
 from breadth.lab.sampling.network import CACHE_STRIDE, ReasonerNetwork, TokenChoice, choose_tokens, splitmix64, uniforms
 from breadth.lab.task.teacher import ArithmeticFacts, Teacher

@@ -19,7 +19,7 @@ from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote
 from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import Thinking
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.sampling.sampler import ReasonerSampler
 from breadth.lab.task.grammar import parse
 from breadth.lab.task.problems import read_problem

@@ -13,7 +13,7 @@ import pytest
 
 from breadth.base.errors import ServerError
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.sampling.batch import CompletionJob, sample_all
 from breadth.lab.sampling.engine import Engine, SampledToken
 from breadth.lab.server.replies import ReplyEncoder, ReplyPiece, ReplyStream, ReplyWriter, ShownLogprob

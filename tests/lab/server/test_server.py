@@ -20,7 +20,7 @@ from breadth.inference.records import Reading, Sampling
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy
-from breadth.lab.model.reasoner import Reasoner, ReasonerShape, build_reasoner
+from breadth.lab.reasoner import Reasoner, ReasonerShape, build_reasoner
 from breadth.lab.server.server import LabServer, LabServerSettings
 from breadth.lab.task.teacher import ArithmeticFacts, Teacher
 from breadth.lab.task.vocabulary import vocabulary_words

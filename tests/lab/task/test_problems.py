@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from breadth.base.errors import BrokenFileError, SettingsError, WriteError
-from breadth.lab.model.reasoner import ReasonerShape, build_reasoner, reasoner_prime, save_reasoner
+from breadth.lab.reasoner import ReasonerShape, build_reasoner, reasoner_prime, save_reasoner
 from breadth.lab.task.problems import (
     HELD_OUT_SEED,
     LEVELS,

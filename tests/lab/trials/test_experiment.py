@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import BrokenFileError, CatalogueError, SettingsError, WriteError
-from breadth.lab.model.reasoner import Reasoner, save_reasoner
+from breadth.lab.reasoner import Reasoner, save_reasoner
 from breadth.lab.trials.experiment import (
     EXPERIMENTS,
     FAILURE_FILE,

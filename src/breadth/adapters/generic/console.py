@@ -19,7 +19,7 @@ from breadth.adapters.parse_values import (
     strip_colour,
     strip_held_out_prefix,
 )
-from breadth.adapters.sniff import read_long_head
+from breadth.runs.importer import read_long_head
 from breadth.runs.jsonl import read_text_rows
 from breadth.runs.names import match_name
 from breadth.runs.schema import Record, Remark

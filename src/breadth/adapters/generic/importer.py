@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 
 from breadth.adapters.generic.console import CONSOLE_KIND, is_console_log, read_console
-from breadth.adapters.generic.documents import flatten_row
 from breadth.adapters.generic.layout import (
     ARM,
     IDENTIFYING_COLUMNS,
@@ -32,7 +31,14 @@ from breadth.adapters.generic.layout import (
     is_evaluation,
     rollout_layout,
 )
-from breadth.adapters.generic.tables import NumberedRows, is_numeric, preview_document, preview_table, read_rows
+from breadth.adapters.generic.tables import (
+    NumberedRows,
+    flatten_row,
+    is_numeric,
+    preview_document,
+    preview_table,
+    read_rows,
+)
 from breadth.adapters.parse_values import (
     MIN_UNIX_TIME,
     MetricReader,

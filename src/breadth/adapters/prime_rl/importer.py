@@ -18,7 +18,7 @@ from breadth.adapters.parse_values import (
     order_by_prefix,
 )
 from breadth.adapters.prime_rl.rollouts import read_episodes, read_results, read_token_export
-from breadth.adapters.sniff import first_objects, leading_keys
+from breadth.runs.importer import first_objects, leading_keys
 from breadth.runs.jsonl import read_json_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from breadth.adapters.parse_values import MetricReader, as_step, strip_colour
-from breadth.adapters.sniff import BOM, read_long_head
 from breadth.adapters.trl.completions import has_completions, read_completions
 from breadth.adapters.trl.history import (
     PICKLED_ARGUMENTS,
@@ -26,6 +25,7 @@ from breadth.adapters.trl.history import (
     read_history,
     refuse_pickle,
 )
+from breadth.runs.importer import BOM, read_long_head
 from breadth.runs.jsonl import read_text_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 

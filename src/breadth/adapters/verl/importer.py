@@ -20,7 +20,7 @@ from breadth.adapters.parse_values import (
     reward_columns,
     strip_colour,
 )
-from breadth.adapters.sniff import BOM, first_objects, read_long_head
+from breadth.runs.importer import BOM, first_objects, read_long_head
 from breadth.runs.jsonl import read_json_blocks, read_json_rows, read_text_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark, RolloutBatch, Split
 

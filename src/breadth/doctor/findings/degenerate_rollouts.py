@@ -22,7 +22,7 @@ from breadth.doctor.evidence.rollouts import (
     missing_rollouts,
     training_ends,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Need, Prescription
 from breadth.measure.intervals import Interval, wilson
 from breadth.report.sections import Fact, Severity
 
@@ -53,6 +53,7 @@ class DegenerateRollouts:
         "train-inference-mismatch",
         "entropy-explosion",
     )
+    needs: ClassVar[tuple[Need, ...]] = ("rollouts",)
     summary: ClassVar[str] = "more completions loop or break than at the start"
     first_step: ClassVar[str] = "guard against them (`DegenerateGuard`); lower the learning rate"
 

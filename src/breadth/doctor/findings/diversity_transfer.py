@@ -18,7 +18,7 @@ from breadth.doctor.evidence.rollouts import (
     missing_answers,
     missing_rollouts,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Need
 from breadth.measure.intervals import Interval
 from breadth.report.sections import Fact, Severity
 
@@ -43,6 +43,7 @@ class DiversityTransfer:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "format-collapse", "drift")
+    needs: ClassVar[tuple[Need, ...]] = ("rollouts",)
     summary: ClassVar[str] = "narrowing on solved problems spread to unsolved ones"
     first_step: ClassVar[str] = "keep training on unsolved problems; add an outcome bonus or a KL penalty"
 

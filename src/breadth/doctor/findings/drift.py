@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.score_course import LOST, score_fall, score_pays
+from breadth.doctor.evidence.run_course import LOST, score_fall, score_pays
 from breadth.doctor.evidence.scores import excludes_rise, is_training_run
 from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course

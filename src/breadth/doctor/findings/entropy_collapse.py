@@ -10,7 +10,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import is_solved, score_pays
+from breadth.doctor.evidence.run_course import is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Prescription
 from breadth.doctor.overview import fit_run_law
 from breadth.measure.course import Course

@@ -8,8 +8,7 @@ from typing import ClassVar
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.rollouts import truncated_entropy_ratio
-from breadth.doctor.evidence.score_course import LOST, SURE_LEVEL, score_fall
-from breadth.doctor.evidence.story import first_beyond, tell_story
+from breadth.doctor.evidence.run_course import LOST, SURE_LEVEL, first_beyond, score_fall, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import DOUBLED, exclude_by_ratio
 from breadth.measure.course import Course

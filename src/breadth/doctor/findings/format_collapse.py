@@ -25,7 +25,7 @@ from breadth.doctor.evidence.rollouts import (
     missing_rollouts,
     training_ends,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Need
 from breadth.measure.intervals import Columns, Interval, resample
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
@@ -95,6 +95,7 @@ class FormatCollapse:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("narrow-data-format", "entropy-collapse", "reward-hacking", "drift")
+    needs: ClassVar[tuple[Need, ...]] = ("rollouts",)
     summary: ClassVar[str] = "one surface format has taken over"
     first_step: ClassVar[str] = "mix formats in the data; keep a KL penalty"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.score_course import LOST, is_solved, score_fall, score_pays
+from breadth.doctor.evidence.run_course import LOST, is_solved, score_fall, score_pays
 from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, excludes_rise, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.change_points import run_collapse

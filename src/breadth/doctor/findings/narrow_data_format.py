@@ -11,8 +11,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.rollouts import covers_training
-from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Need
 from breadth.doctor.findings.format_collapse import FINDING as FORMAT_COLLAPSE
 from breadth.doctor.findings.format_collapse import FormatShift, format_shift
 from breadth.measure.intervals import Interval, wilson
@@ -36,6 +35,7 @@ class NarrowDataFormat:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[Need, ...]] = ("data",)
     summary: ClassVar[str] = "the training data has one format, which limits exploration"
     first_step: ClassVar[str] = "mix formats before training"
 
@@ -44,8 +44,6 @@ class NarrowDataFormat:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Classify the formats of the training data."""
-        if not evidence.data:
-            return missing_data(evidence)
         count = len(evidence.data)
         if wilson(count, count).low <= self.nearly:
             return CannotTell(
@@ -81,17 +79,6 @@ class NarrowDataFormat:
             "",
             (prescriptions.mix_formats(kind),),
         )
-
-
-def missing_data(evidence: Evidence) -> CheckResult:
-    """Say how to give a sample of the data; None where no training is looked at."""
-    if not covers_training(evidence):
-        return None
-    return CannotTell(
-        _NAME,
-        "no sample of the training data was given",
-        "breadth doctor RUN DATA.parquet: name the data next to the run",
-    )
 
 
 def _enough(share: float) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.score_course import SOLVED, is_solved
+from breadth.doctor.evidence.run_course import SOLVED, is_solved
 from breadth.doctor.evidence.scores import eval_score_change, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course

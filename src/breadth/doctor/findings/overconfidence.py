@@ -21,7 +21,7 @@ from breadth.doctor.evidence.rollouts import (
     missing_answers,
     missing_rollouts,
 )
-from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
+from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Need
 from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 
@@ -44,6 +44,7 @@ class Overconfidence:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ("entropy-collapse", "fork-collapse", "reward-hacking", "diversity-transfer")
+    needs: ClassVar[tuple[Need, ...]] = ("rollouts",)
     summary: ClassVar[str] = "rollouts agree and are wrong"
     first_step: ClassVar[str] = "reward calibration, or filter such groups"
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.score_course import ScoreFall, measure_held_out_fall, score_fall
+from breadth.doctor.evidence.run_course import ScoreFall, measure_held_out_fall, score_fall
 from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.report.cells import format_pair

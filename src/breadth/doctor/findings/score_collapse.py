@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import LOST, ScoreFall, score_fall
+from breadth.doctor.evidence.run_course import LOST, RunEvent, ScoreFall, events_before, score_fall, tell_story
 from breadth.doctor.evidence.scores import is_training_run
-from breadth.doctor.evidence.story import RunEvent, events_before, tell_story
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.report.cells import format_pair
 from breadth.report.sections import Fact, Severity

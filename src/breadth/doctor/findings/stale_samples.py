@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import severity_by_score
+from breadth.doctor.evidence.run_course import severity_by_score
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
 from breadth.report.sections import Fact

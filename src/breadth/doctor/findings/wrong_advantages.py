@@ -10,7 +10,7 @@ import numpy as np
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.evidence.rollouts import MIN_CLUSTERS
-from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Prescription
+from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Need, Prescription
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.report.sections import Fact, Severity
@@ -144,6 +144,7 @@ class WrongAdvantages:
 
     loop: ClassVar[Loop] = "training"
     causes: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[Need, ...]] = ("rollouts",)
     summary: ClassVar[str] = "logged advantages contradict the logged rewards"
     first_step: ClassVar[str] = "check the sign and the order of rollouts where rewards become advantages"
 

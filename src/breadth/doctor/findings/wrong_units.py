@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Prescription
-from breadth.doctor.lint import Issue, exclude_issues, issue_facts, issue_headline, issue_prescriptions, issue_severity
+from breadth.doctor.finding import Change, CheckResult, Finding, Loop, Need, Prescription
+from breadth.doctor.lint import (
+    Issue,
+    cannot_read,
+    describe_unread,
+    exclude_issues,
+    issue_facts,
+    issue_headline,
+    issue_prescriptions,
+    issue_severity,
+)
 from breadth.doctor.trainer_config import TrainerConfig
-from breadth.doctor.unread import cannot_read, describe_unread
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,7 @@ class WrongUnits:
 
     loop: ClassVar[Loop] = "configuration"
     causes: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[Need, ...]] = ("settings",)
     summary: ClassVar[str] = "a number in the wrong unit, such as a clip for sequences given for tokens"
     first_step: ClassVar[str] = "use the value printed"
 

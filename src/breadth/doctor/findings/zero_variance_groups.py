@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.score_course import SOLVED, is_solved, score_pays
+from breadth.doctor.evidence.run_course import SOLVED, is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval, wilson

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 from breadth.base.catalogue import Paper
 from breadth.base.errors import require
-from breadth.inference.prompts import with_suffix
 from breadth.inference.records import Answer, Ask, Candidate, Run, Task
 from breadth.inference.stopping.rule import Never
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
-from breadth.inference.strategy import Strategy
+from breadth.inference.strategy import Strategy, with_suffix
 from breadth.inference.voting import Poll, best_scored, judge_score, majority, request_scores
 
 LISTING_PROMPT = (

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from breadth.base.errors import require
-from breadth.inference.prompts import with_model
 from breadth.inference.records import Answer, Candidate, Run, Task
-from breadth.inference.strategy import Strategy
+from breadth.inference.strategy import Strategy, with_model
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from breadth.base.errors import require
-from breadth.inference.prompts import with_suffix, with_system
 from breadth.inference.records import Answer, Ask, Candidate, Prompt, Request, Run, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
-from breadth.inference.strategy import Strategy
+from breadth.inference.strategy import Strategy, with_suffix, with_system
 
 
 @dataclass(frozen=True)

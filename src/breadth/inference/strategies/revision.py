@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 from breadth.base.catalogue import Paper
 from breadth.base.errors import MeasureError, require
-from breadth.inference.prompts import with_turns
 from breadth.inference.records import Ask, Candidate, Prompt, Run, Task
-from breadth.inference.strategy import Strategy
+from breadth.inference.strategy import Strategy, with_turns
 from breadth.inference.voting import Poll, request_scores, select_best
 
 

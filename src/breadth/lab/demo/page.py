@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from breadth.doctor.trainer_config import TrainerConfig
-from breadth.lab.demo.conclusions import (
+from breadth.lab.demo.plan import ANCHOR, ARMS, ArmName, DemoPlan
+from breadth.lab.demo.results import (
+    DemoResults,
     conclude_corners,
     conclude_entropy_law,
     conclude_forced_thinking,
     conclude_plain_training,
     conclude_protection,
 )
-from breadth.lab.demo.plan import ANCHOR, ARMS, ArmName, DemoPlan
-from breadth.lab.demo.results import DemoResults
 from breadth.lab.evaluation.corners import Corners
 from breadth.lab.evaluation.evaluate import PolicyEval
 from breadth.measure.intervals import Interval

@@ -27,12 +27,12 @@ from breadth.lab.evaluation.corners import EvaluatedArm, compare_corners
 from breadth.lab.evaluation.evaluate import PolicyEval
 from breadth.lab.evaluation.extended_vs_parallel import ExtendedVsParallel
 from breadth.lab.evaluation.training_log import TrainingLog
-from breadth.lab.model.reasoner import check_files, default_folder, reasoner_digest
+from breadth.lab.reasoner import check_files, default_folder, reasoner_digest
 from breadth.lab.trials.runner import lock_folder
 from breadth.lab.trials.worker_pool import OnEvent, WorkerCall, WorkerPool
 
 if TYPE_CHECKING:
-    from breadth.lab.model.reasoner import Reasoner
+    from breadth.lab.reasoner import Reasoner
     from breadth.lab.task.problems import Problem
 
 
@@ -252,7 +252,7 @@ def train_arm(on_event: OnEvent, plan: DemoPlan, name: ArmName, folder: Path, ba
 def answer_at_budget(plan: DemoPlan, folder: Path) -> ExtendedVsParallel:
     """Let the arm in a folder answer by long thought and by vote at the plan's budget, and keep that in a file."""
     from breadth.lab.grpo import POLICY_FOLDER
-    from breadth.lab.model.reasoner import load_reasoner
+    from breadth.lab.reasoner import load_reasoner
 
     return _load_or_answer(
         lambda _: None, plan, load_reasoner(folder / POLICY_FOLDER), folder / f"both_ways-{plan.thinking}.json"
@@ -261,7 +261,7 @@ def answer_at_budget(plan: DemoPlan, folder: Path) -> ExtendedVsParallel:
 
 def measure_base(on_event: OnEvent, plan: DemoPlan, folder: Path, base: Path | None) -> PolicyEval:
     """Evaluate the base; its replies make a run folder too, the reference of `breadth compare`."""
-    from breadth.lab.model.reasoner import load_reasoner
+    from breadth.lab.reasoner import load_reasoner
 
     use_one_thread()
     found = _load_or_evaluate(on_event, plan, load_reasoner(base), folder, 0)
@@ -275,7 +275,7 @@ def force_thinking(on_event: OnEvent, plan: DemoPlan, folder: Path, path: Path, 
         return records.read_record(ForcedThinking, path)
     from breadth.lab.evaluation.evaluate import PLAIN_SAMPLING, evaluate
     from breadth.lab.grpo import POLICY_FOLDER
-    from breadth.lab.model.reasoner import load_reasoner
+    from breadth.lab.reasoner import load_reasoner
 
     use_one_thread()
     on_event(StageStarted(f"exactly {tokens} tokens of thinking"))

@@ -29,7 +29,7 @@ from breadth.report.sections import Column, Table
 
 if TYPE_CHECKING:
     from breadth.lab.grpo import GrpoRun
-    from breadth.lab.model.reasoner import Reasoner
+    from breadth.lab.reasoner import Reasoner
     from breadth.lab.task.problems import Level
 
 
@@ -107,7 +107,7 @@ def run_grpo(config: Mapping[str, Any], folder: Path, base: Path | None, on_unit
     """Run GRPO and return every evaluation, the training log and the numbers on the validation set."""
     from breadth.lab.evaluation.training_log import read_training_log
     from breadth.lab.grpo import POLICY_FOLDER, RUN_FOLDER, GrpoRun, train_with_checkpoints
-    from breadth.lab.model.reasoner import load_reasoner
+    from breadth.lab.reasoner import load_reasoner
 
     run, plan = (
         settings.from_table(GrpoRun, config["grpo_run"]),
@@ -135,7 +135,7 @@ def run_grpo(config: Mapping[str, Any], folder: Path, base: Path | None, on_unit
 
 def evaluate_base(config: Mapping[str, Any], folder: Path, base: Path | None, on_units: OnUnits) -> dict[str, Any]:
     """Evaluate the base."""
-    from breadth.lab.model.reasoner import load_reasoner
+    from breadth.lab.reasoner import load_reasoner
 
     plan = settings.from_table(CheckpointEvalPlan, config["eval_plan"])
     found = evaluate_checkpoint(load_reasoner(base), plan, 0, 0, last=True, run=folder / "run")

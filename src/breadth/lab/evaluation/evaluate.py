@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from breadth.base.errors import MeasureError
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.reasoner import Reasoner
 from breadth.lab.sampling.batch import Completion, CompletionJob, sample_all
 from breadth.lab.task.grammar import CLOSE, END, ReplyTrace, TokenRole, parse
 from breadth.lab.task.problems import NUMBER, Problem

@@ -16,7 +16,7 @@ from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy
 from breadth.inference.thinking import Thinking
 from breadth.lab.evaluation.evaluate import PLAIN_SAMPLING
-from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.reasoner import Reasoner
 from breadth.lab.sampling.sampler import ReasonerSampler
 from breadth.lab.task.grammar import AGAIN, CLOSE, OPEN
 from breadth.lab.task.problems import Problem

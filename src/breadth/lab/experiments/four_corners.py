@@ -74,8 +74,8 @@ class FourCorners:
     def page(self, done: Sequence[FinishedTrial], setup: ExperimentSetup) -> Page:
         """Make the two-by-two table over the seeds at which both arms have ended."""
         from breadth.lab import records
-        from breadth.lab.demo.conclusions import conclude_corners
         from breadth.lab.demo.page import corners_spending_table, corners_table, effects_table
+        from breadth.lab.demo.results import conclude_corners
         from breadth.lab.evaluation.corners import BaseAndArms, claims_table, compare_corners, policies_table
         from breadth.lab.evaluation.evaluate import PolicyEval
 

@@ -12,7 +12,7 @@ import numpy as np
 from breadth.base.errors import BrokenFileError, require
 from breadth.lab.evaluation.evaluate import MAX_REPLY_TOKENS, PLAIN_SAMPLING, Evaluation, evaluate
 from breadth.lab.grpo import POLICY_FOLDER, STAGES_FOLDER
-from breadth.lab.model.reasoner import Reasoner, load_reasoner
+from breadth.lab.reasoner import Reasoner, load_reasoner
 from breadth.lab.task.problems import Level, Problem, draw_held_out
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.paired_tests import HumpTest, hump_test, paired_difference

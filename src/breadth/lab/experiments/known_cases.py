@@ -16,7 +16,7 @@ import numpy as np
 
 from breadth.base.errors import require
 from breadth.lab.grpo import GrpoRun, train_with_checkpoints
-from breadth.lab.model.reasoner import load_reasoner
+from breadth.lab.reasoner import load_reasoner
 from breadth.runs.reader import Run
 from breadth.runs.schema import read_header, to_toml_value, write_header
 from breadth.training.chain import Chain

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from breadth.base.errors import ServerError, SettingsError, require
 from breadth.inference.records import Sampling
-from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.reasoner import Reasoner
 from breadth.lab.task.grammar import AGAIN, CLOSE, END, OPEN
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 

@@ -12,7 +12,7 @@ from breadth.base.errors import ServerError
 from breadth.inference.confidence import token_confidence
 from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish
-from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.reasoner import Reasoner
 from breadth.lab.sampling.batch import CompletionJob
 from breadth.lab.sampling.engine import Engine, SampledToken, Ticket
 from breadth.runtime.sampler import Meter, SampleRequest

@@ -20,7 +20,7 @@ import orjson
 from aiohttp import web
 
 from breadth.base.errors import ServerError, SettingsError, require
-from breadth.lab.model.reasoner import Reasoner
+from breadth.lab.reasoner import Reasoner
 from breadth.lab.sampling.engine import Engine
 from breadth.lab.server.replies import ReplyEncoder, ReplyPiece, ReplyStream, ReplyWriter
 from breadth.lab.server.requests import CompletionRequest, read_completion_request

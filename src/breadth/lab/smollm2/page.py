@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from breadth.lab.demo.conclusions import conclude_corners
 from breadth.lab.demo.page import corners_spending_table, corners_table, effects_table
+from breadth.lab.demo.results import conclude_corners
 from breadth.lab.evaluation.corners import (
     BaseAndArms,
     EvaluatedArm,

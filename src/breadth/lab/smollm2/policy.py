@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from breadth.base.errors import BrokenFileError, MissingExtraError, SettingsError
 from breadth.base.system import atomic_folder
 from breadth.lab.demo.plan import ArmName, arm_chain
-from breadth.lab.model.reasoner import file_sha256
+from breadth.lab.reasoner import file_sha256
 from breadth.lab.smollm2.experiment import SmolLM2Plan, read_sum_answer, training_sums
 
 GGUF_MAGIC = b"GGUF"

@@ -13,7 +13,7 @@ import orjson
 from breadth.base.catalogue import Catalogue
 from breadth.base.errors import BrokenFileError, require
 from breadth.base.system import atomic_file, write_error
-from breadth.lab.model.reasoner import check_files, default_folder, reasoner_digest, reasoner_prime
+from breadth.lab.reasoner import check_files, default_folder, reasoner_digest, reasoner_prime
 from breadth.report.sections import Page
 
 EXPERIMENTS = Catalogue(

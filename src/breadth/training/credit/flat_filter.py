@@ -12,10 +12,9 @@ from torch import Tensor
 from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
-from breadth.training.credit.successes import REWARD_TOLERANCE, find_successes
 from breadth.training.mechanism import CLIP_HIGHER, Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import group_count, group_mean, masked_values
-from breadth.training.records import Rollouts, not_none
+from breadth.training.records import REWARD_TOLERANCE, Rollouts, find_successes, not_none
 
 
 @dataclass(frozen=True)

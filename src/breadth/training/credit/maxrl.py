@@ -11,10 +11,9 @@ import torch
 from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
-from breadth.training.credit.successes import find_successes
 from breadth.training.mechanism import UNCLIPPED, Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import group_count, masked_values
-from breadth.training.records import Rollouts
+from breadth.training.records import Rollouts, find_successes
 
 
 @dataclass(frozen=True)

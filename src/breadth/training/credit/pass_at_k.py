@@ -12,10 +12,9 @@ from torch import Tensor
 from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
-from breadth.training.credit.successes import find_successes
 from breadth.training.mechanism import CLIP_HIGHER, Effect, Mechanism, NoEffect, RecipeTable, Regime, Role, Selection
 from breadth.training.ops import group_count
-from breadth.training.records import Rollouts
+from breadth.training.records import Rollouts, find_successes
 
 
 @dataclass(frozen=True)

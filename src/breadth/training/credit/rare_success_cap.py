@@ -12,10 +12,9 @@ import torch
 from breadth.base.catalogue import Paper
 from breadth.base.errors import require
 from breadth.base.stats import Mean
-from breadth.training.credit.successes import find_successes
 from breadth.training.mechanism import Effect, Mechanism, NoEffect, Regime, Role, Selection
 from breadth.training.ops import group_count
-from breadth.training.records import Rollouts, not_none
+from breadth.training.records import Rollouts, find_successes, not_none
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""The tiny reasoner: its network, its weights and how they were made."""
