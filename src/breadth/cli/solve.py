@@ -209,7 +209,7 @@ def print_answers(
 
 def grade(solved: SolveResult, question: Question) -> dict[str, Any]:
     """Return whether the answer is right, where that is known."""
-    if question.key is None:
+    if question.reference is None or question.key is None:
         return {}
     return {"reference": question.reference, "correct": solved.answer.key == question.key}
 
