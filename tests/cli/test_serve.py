@@ -45,6 +45,28 @@ def serve(*arguments: str | Path, **environment: str) -> Iterator[tuple[subproce
             process.kill()
 
 
+def test_what_clients_leave_behind_does_not_wait_for_hours() -> None:
+    code = """
+import gc, weakref
+from breadth.cli.main import GC_THRESHOLD
+from breadth.cli.serve import collect_garbage_often
+
+class Reply:
+    pass
+
+gc.set_threshold(GC_THRESHOLD)
+collect_garbage_often()
+reply = Reply()
+reply.itself, gone = reply, weakref.ref(reply)
+gc.collect(0), gc.collect(1)  # it is among the oldest now
+del reply
+later = [[] for _ in range(200_000)]
+print(gone() is None, gc.get_freeze_count() > 20_000)
+"""
+    reply = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert reply.stdout.split() == ["True", "True"]
+
+
 @pytest.fixture
 def failed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run the command in this process; it must fail with an error of ours, which is returned as it would be printed."""

@@ -158,21 +158,22 @@ class EventRedactor:
 
 def find_texts(content: Event) -> Iterator[tuple[tuple[object, ...], MutableMapping[str, Any], str]]:
     """Yield each text that an event adds to a reply: its place in the reply, and the table and name that hold it."""
-
-    def walk(
-        place: tuple[object, ...], value: Any
-    ) -> Iterator[tuple[tuple[object, ...], MutableMapping[str, Any], str]]:
-        for name, inner in value.items() if isinstance(value, dict) else ():
-            if isinstance(inner, str) and name != "role":
-                yield (*place, name), value, name
-            elif isinstance(inner, dict):
-                yield from walk((*place, name), inner)
-            elif isinstance(inner, list):
-                for number, item in enumerate(inner):
-                    index = item.get("index", number) if isinstance(item, dict) else number
-                    yield from walk((*place, name, str(index)), item)
-
     for choice in content["choices"]:
-        yield from walk((str(choice.get("index")), "delta"), choice.get("delta"))
+        yield from find_nested_texts((str(choice.get("index")), "delta"), choice.get("delta"))
         if isinstance(choice.get("text"), str):
             yield (str(choice.get("index")), "text"), choice, "text"
+
+
+def find_nested_texts(
+    place: tuple[object, ...], value: Any
+) -> Iterator[tuple[tuple[object, ...], MutableMapping[str, Any], str]]:
+    """Yield each text inside a value at a place of a reply."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if isinstance(inner, str) and name != "role":
+            yield (*place, name), value, name
+        elif isinstance(inner, dict):
+            yield from find_nested_texts((*place, name), inner)
+        elif isinstance(inner, list):
+            for number, item in enumerate(inner):
+                index = item.get("index", number) if isinstance(item, dict) else number
+                yield from find_nested_texts((*place, name, str(index)), item)
