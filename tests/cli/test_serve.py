@@ -170,7 +170,15 @@ def test_what_is_wrong_is_said_before_anything_is_served(
     assert said in failed(*arguments)
 
 
-@pytest.mark.parametrize("url", ["http://user:hunter22@127.0.0.1:9", "http://user:hun/hunter22@127.0.0.1:9/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter22@127.0.0.1:9",
+        "http://user:hun/hunter22@127.0.0.1:9/v1",
+        "http://127.0.0.1:9?key=hunter22",
+        "http://127.0.0.1:9/v1#hunter22",
+    ],
+)
 @pytest.mark.parametrize(
     "verb", ["serve --upstream {}", "solve --url {} 2+2", "tune {} --tasks {} --out out --yes", "doctor {}", "probe {}"]
 )
@@ -185,7 +193,7 @@ def test_a_password_in_an_address_is_refused_in_words_and_not_printed(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, verb.format(url, tasks).split())
     assert isinstance(result.exception, BreadthError), repr(result.exception)
-    assert "a user name or a password in it" in str(result.exception)
+    assert "has a user name, a password or a query in it" in str(result.exception)
     assert "hunter22" not in str(result.exception) + result.output
 
 

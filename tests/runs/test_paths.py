@@ -19,7 +19,6 @@ from breadth.runs.paths import (
     is_system_folder,
     locate,
     raise_if_named,
-    refuse_address,
     source_name,
     walk_folder,
 )
@@ -98,8 +97,6 @@ def test_an_address_is_no_folder_to_write_to(
         with pytest.raises(SettingsError, match=r"(s3|az)://bucket\S* is an address; [\s\S]*Name a local path"):
             job()
     assert list(tmp_path.iterdir()) == []
-    refuse_address("C:/runs", "drives have one letter")
-    refuse_address(tmp_path / "a:b", "no slash follows")
 
 
 def test_a_whole_disk_is_refused_before_anything_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +146,9 @@ def test_what_a_run_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert display_name(Path("/x/outputs/mine"), "my run") == "my run"
     assert display_name(Path("/run")) == "run"
     assert display_name(locate("memory://bucket/run")) == "bucket"
+    assert display_name(locate("memory://user:secret@bucket/run?key=secret")) == "***@bucket"
+    assert source_name(locate("memory://user:secret@bucket/exp/log.jsonl?key=secret")) == "exp"
+    assert source_name(locate("memory://bucket/exp3.jsonl?sv=1&sig=secret")) == "exp3"
     (tmp_path / "exp3" / "run").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "exp3" / "run")
     for place in (Path(), Path("../run")):

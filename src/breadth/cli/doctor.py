@@ -14,6 +14,7 @@ import typer
 
 from breadth.api import diagnose_runs
 from breadth.base.errors import BreadthError, SettingsError
+from breadth.base.system import refuse_address
 from breadth.cli.import_ import ColumnMap, parse_columns
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.doctor.collect import CollectedEvidence
@@ -21,7 +22,6 @@ from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.finding import FINDING_SEVERITIES, explain_finding, list_findings
 from breadth.doctor.page import to_json
 from breadth.report.plaintext import one_line
-from breadth.runs.paths import refuse_address
 
 EXIT_FOUND = 1
 """Exit status with --fail-on when something as bad was found."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from breadth.base.errors import (
     NotARunError,
     SettingsError,
     UnknownFormatError,
+    redact_address,
 )
 
 DEFAULT_RUN_NAME = "run"
@@ -48,19 +48,6 @@ def locate(place: Path | str) -> Path:
     except Exception as error:  # whatever the library of that kind raises
         raise unreachable_address(str(place), error) from error
     return cast("Path", path)
-
-
-ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(\S.*)", re.DOTALL)
-"""An address, also one that pathlib took for a path: it makes one slash of two."""
-
-
-def refuse_address(place: Path | str, why: str) -> None:
-    """Raise for an address where only paths of this machine will do: it would be taken for a folder's name."""
-    if address := ADDRESS.match(str(place)):
-        raise SettingsError(
-            f"{address[1]}://{address[2]} is an address; {why}.",
-            "Name a local path, and copy it from or to the store with the store's own tool.",
-        )
 
 
 def unreachable_address(place: str, error: Exception) -> NotARunError:
@@ -158,9 +145,15 @@ def display_name(folder: Path, name: str = "") -> str:
     """Return what people call a run: its name, or the last telling parts of its path where it is just called run."""
     if name and name != DEFAULT_RUN_NAME:
         return name
-    whole = folder if is_remote(folder) else Path(os.path.abspath(folder))  # noqa: PTH100 - Path's keeps '..'
-    parts = [part.strip("/") for part in whole.parts if part not in (DEFAULT_RUN_NAME, "/", "..", ".")]
-    return "/".join(part for part in parts[-2:] if part) or DEFAULT_RUN_NAME
+    parts = [part for part in path_for_names(folder).parts if part not in (DEFAULT_RUN_NAME, "/", "..", ".")]
+    return "/".join(parts[-2:]) or DEFAULT_RUN_NAME
+
+
+def path_for_names(path: Path) -> Path:
+    """Return the path that names are taken from: an absolute one, or an address without scheme, password and query."""
+    if is_remote(path):
+        return Path(redact_address(str(path)).partition("://")[2].partition("?")[0])
+    return Path(os.path.abspath(path))  # noqa: PTH100 - Path's keeps '..'
 
 
 GENERIC_STEMS = frozenset({"trainer_state", "metrics", "train", "log", "output", "run"})
@@ -169,7 +162,7 @@ GENERIC_STEMS = frozenset({"trainer_state", "metrics", "train", "log", "output",
 
 def source_name(path: Path) -> str:
     """Return what people call the run of a file: the file's name, or its folder's where every run has such a file."""
-    whole = Path(os.path.abspath(path))  # noqa: PTH100 - Path's keeps '..'
+    whole = path_for_names(path)
     if is_folder(path):
         return display_name(whole, whole.name)
     return display_name(whole.parent, whole.parent.name) if whole.stem in GENERIC_STEMS else whole.stem
