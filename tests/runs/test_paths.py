@@ -15,6 +15,7 @@ from breadth.runs import paths
 from breadth.runs.importing import import_files, list_files
 from breadth.runs.paths import (
     display_name,
+    explain_remote_errors,
     is_remote,
     is_system_folder,
     locate,
@@ -161,3 +162,16 @@ def test_a_file_of_a_run_is_called_by_what_tells_it_apart(tmp_path: Path) -> Non
     assert source_name(Path("/x/exp3/run/metrics.jsonl")) == "x/exp3"
     assert source_name(Path("/x/exp3/seed-1.csv")) == "seed-1"
     assert source_name(tmp_path / "exp3" / "run") == f"{tmp_path.name}/exp3"
+
+
+def test_what_a_library_says_of_an_address_with_a_password_is_left_out() -> None:
+    with (
+        pytest.raises(NotARunError) as caught,
+        explain_remote_errors(locate("memory://user:hunter22@bucket/run")),
+    ):
+        raise OSError("no host for user hunter22")
+    assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True), "a traceback shows the cause"
+    assert "hunter22" not in str(caught.value)
+    assert "***@bucket/run: cannot be read: OSError." in str(caught.value)
+    with pytest.raises(NotARunError, match="OSError: no host"), explain_remote_errors(locate("memory://bucket/run")):
+        raise OSError("no host")

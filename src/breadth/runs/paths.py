@@ -46,15 +46,21 @@ def locate(place: Path | str) -> Path:
             f"{kind}:// is no kind of address we know.", "Give a folder, or an address such as s3://bucket/run."
         ) from error
     except Exception as error:  # whatever the library of that kind raises
-        raise unreachable_address(str(place), error) from error
+        raise unreachable_address(str(place), error) from (None if has_secret(str(place)) else error)
     return cast("Path", path)
 
 
+def has_secret(place: str) -> bool:
+    """Say whether an address has something in it that is not shown."""
+    return redact_address(place) != place
+
+
 def unreachable_address(place: str, error: Exception) -> NotARunError:
-    """Return the error for an address whose library failed."""
+    """Return the error for an address whose library failed; its words may repeat a password."""
+    words = "" if has_secret(place) else f": {str(error)[:200]}"
     return NotARunError(
         place,
-        f"cannot be read: {type(error).__name__}: {str(error)[:200]}.",
+        f"cannot be read: {type(error).__name__}{words}.",
         "Check the address, the network and the credentials that its library expects.",
     )
 
@@ -69,7 +75,7 @@ def explain_remote_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         if not is_remote(path):
             raise
-        raise unreachable_address(str(path), error) from error
+        raise unreachable_address(str(path), error) from (None if has_secret(str(path)) else error)
 
 
 MAX_LISTED_FILES = 100_000
