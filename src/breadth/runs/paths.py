@@ -45,7 +45,7 @@ def locate(place: Path | str) -> Path:
         raise SettingsError(
             f"{kind}:// is no kind of address we know.", "Give a folder, or an address such as s3://bucket/run."
         ) from error
-    except Exception as error:  # whatever the library of that kind raises
+    except Exception as error:  # noqa: BLE001 - whatever the library of that kind raises
         raise unreachable_address(str(place), error) from (None if has_secret(str(place)) else error)
     return cast("Path", path)
 
