@@ -279,7 +279,7 @@ class PassthroughReply:
         except TimeoutError:
             reply = deadline_error(budget.seconds or 0.0)
         except BreadthError as error:
-            reply = to_api_error(error, self.proxy.upstreams)
+            reply = to_api_error(self.proxy.redactor.clean_error(error), self.proxy.upstreams)
         if self.record.stream is None:
             raise reply
         self.record.status = reply.status
