@@ -6,7 +6,8 @@ The proxy runs in a process of its own, in front of a fake server that fails, st
 a schedule. Clients ask for votes and for single samples, whole and streamed, send bad requests, and leave in the
 middle. Every few seconds resident memory, descriptors, threads and asyncio tasks of the proxy are read. Then:
 
-- memory: the robust slope after the warm-up, with its interval, as growth per hour;
+- memory: the robust slope after the warm-up, with its interval, as growth per hour; the objects held at rest, garbage
+  not counted, before and after the load: what is kept for each request would show there, whatever the allocator does;
 - descriptors, threads and tasks: back to what they were at rest before the load;
 - the ledger: in a last round without disconnects, exactly the sum of what the log says each request was charged;
   over the whole time at most what the fake server wrote.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import math
 import os
@@ -49,6 +51,8 @@ WARM_UP_SHARE = 0.2
 """Share of the time whose memory does not count: caches fill, the allocator settles."""
 MAX_GROWTH_PER_HOUR = 0.05
 """Growth of memory that still counts as flat, as a share of its level; the upper end of the interval is held to it."""
+MAX_OBJECT_GROWTH = 0.02
+"""Growth of the number of objects at rest that still counts as flat, as a share: counters get new labels."""
 MAX_STORED = 100
 """Readings of memory that are written, evenly spaced."""
 REST_SECONDS = 120.0
@@ -107,6 +111,14 @@ class ProxyProcess:
         seconds = round(time.monotonic() - started, 1)
         return Reading(seconds, memory * 1024, descriptors, threads, int(place.read_text()))
 
+    async def count_objects(self) -> int:
+        """Return how many objects it holds that can hold others; it looks for garbage first."""
+        place = self.folder / "objects"
+        place.unlink(missing_ok=True)
+        self.process.send_signal(signal.SIGUSR2)
+        await wait_until(lambda: place.exists() and place.read_text().endswith("\n"), timeout=60.0)
+        return int(place.read_text())
+
     async def tokens_charged(self) -> int:
         """Return the output tokens of the ledger."""
         async with aiohttp.ClientSession() as http, http.get(f"{self.url}/metrics") as reply:
@@ -119,7 +131,7 @@ class ProxyProcess:
 
 
 def serve_counted(folder: Path, arguments: Sequence[str]) -> None:
-    """Run ``breadth serve`` in this process; on SIGUSR1 it writes the number of its tasks."""
+    """Run ``breadth serve`` in this process; SIGUSR1 makes it write the number of its tasks, SIGUSR2 of its objects."""
     from breadth.cli.main import run
 
     def count(number: int, frame: object) -> None:
@@ -127,7 +139,13 @@ def serve_counted(folder: Path, arguments: Sequence[str]) -> None:
         with suppress(RuntimeError):  # the loop has not begun yet
             (folder / "tasks").write_text(f"{len(asyncio.all_tasks())}\n")
 
+    def count_objects(number: int, frame: object) -> None:
+        del number, frame
+        gc.collect()
+        (folder / "objects").write_text(f"{gc.get_freeze_count() + len(gc.get_objects())}\n")
+
     signal.signal(signal.SIGUSR1, count)
+    signal.signal(signal.SIGUSR2, count_objects)
     sys.argv = ["breadth", "serve", *arguments]
     run()
 
@@ -240,27 +258,37 @@ def judge_memory(readings: Sequence[Reading]) -> dict[str, Any]:
     }
 
 
+def judge_objects(before: int, after: int) -> dict[str, Any]:
+    """Return the objects held at rest before and after the load, and whether they are as many."""
+    return {"before": before, "after": after, "flat": after <= (1 + MAX_OBJECT_GROWTH) * before}
+
+
 async def soak(minutes: float, seed: int) -> dict[str, Any]:
     """Run everything and return what was measured."""
-    rng = random.Random(seed)  # noqa: S311 - nothing secret
     reply = Reply(tuple(ReplyToken(f" {number}") for number in range(TOKENS)), delay=0.001)
     with tempfile.TemporaryDirectory(prefix="breadth-soak-") as folder:
         async with FakeServer(reply, faults=FAULTS) as fake:
             proxy = await asyncio.to_thread(start_proxy, fake.url, Path(folder))
             try:
-                await run_load(proxy, Load(proxy.url, rng, 0.0), 0.1, fake)
-                rest = await wait_for_rest(proxy)
-                before = await proxy.tokens_charged()
-                load = Load(proxy.url, rng, 0.3)
-                readings, arrived = await run_load(proxy, load, minutes, fake)
-                after = await wait_for_rest(proxy, rest)
-                charged, logged = await proxy.tokens_charged(), proxy.tokens_logged()
-                await run_load(proxy, Load(proxy.url, rng, 0.0), 0.2, fake)
-                await wait_for_rest(proxy, rest)
-                exact = (await proxy.tokens_charged() - charged, proxy.tokens_logged() - logged)
+                return await measure(proxy, fake, minutes, random.Random(seed))  # noqa: S311 - nothing secret
             finally:
                 proxy.process.kill()
                 proxy.process.wait()
+
+
+async def measure(proxy: ProxyProcess, fake: FakeServer, minutes: float, rng: random.Random) -> dict[str, Any]:
+    """Load the proxy and return what was measured."""
+    await run_load(proxy, Load(proxy.url, rng, 0.0), 0.1, fake)
+    rest = await wait_for_rest(proxy)
+    before, objects = await proxy.tokens_charged(), await proxy.count_objects()
+    load = Load(proxy.url, rng, 0.3)
+    readings, arrived = await run_load(proxy, load, minutes, fake)
+    after = await wait_for_rest(proxy, rest)
+    kept = judge_objects(objects, await proxy.count_objects())
+    charged, logged = await proxy.tokens_charged(), proxy.tokens_logged()
+    await run_load(proxy, Load(proxy.url, rng, 0.0), 0.2, fake)
+    await wait_for_rest(proxy, rest)
+    exact = (await proxy.tokens_charged() - charged, proxy.tokens_logged() - logged)
     return {
         "minutes": minutes,
         "clients": CLIENTS,
@@ -268,6 +296,7 @@ async def soak(minutes: float, seed: int) -> dict[str, Any]:
         "outcomes": dict(sorted(load.outcomes.items())),
         "upstream_requests": arrived,
         "memory": judge_memory(readings),
+        "objects": kept,
         "rest_before": {name: value for name, value in asdict(rest).items() if name != "seconds"},
         "rest_after": {name: value for name, value in asdict(after).items() if name != "seconds"},
         "most_descriptors": max(reading.descriptors for reading in readings),
@@ -298,7 +327,8 @@ def main() -> int:
     print(text)
     if options.out is not None:
         options.out.write_text(text, encoding="utf-8")
-    return int(not (result["memory"]["flat"] and result["nothing_leaked"] and result["ledger"]["exact"]))
+    flat = result["memory"]["flat"] and result["objects"]["flat"]
+    return int(not (flat and result["nothing_leaked"] and result["ledger"]["exact"]))
 
 
 if __name__ == "__main__":

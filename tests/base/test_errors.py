@@ -15,7 +15,10 @@ from breadth.base.errors import (
     MeasureError,
     MissingExtraError,
     SettingsError,
+    has_credentials,
     nearest_name,
+    redact_address,
+    redact_text,
     require,
     suggestion,
 )
@@ -33,6 +36,19 @@ def test_a_file_error_names_file_row_and_remedy() -> None:
     error = BrokenFileError("a/b.jsonl", "is not JSON.", "Delete the line.", row=7)
     assert str(error) == "a/b.jsonl, row 7: is not JSON.\n  -> Delete the line."
     assert (error.row, error.path.name) == (7, "b.jsonl")
+
+
+def test_no_error_prints_the_password_of_an_address() -> None:
+    for error in (
+        BrokenFileError(
+            "ftp://user:sec ret@host/x?key=secret", "https://user:secret@host: no.", "See s3://a:secret@b."
+        ),
+        SettingsError("No run at https://host/x?key=secret.", "Name ftp://user:secret@host/x"),
+    ):
+        shown = f"{error} {error!r} {error.args}"
+        assert "***" in shown
+        assert "secret" not in shown
+        assert "sec ret" not in shown
 
 
 def test_ours_are_also_what_python_programmers_catch() -> None:
@@ -76,3 +92,42 @@ def test_suggestion_always_lists_what_there_is() -> None:
     )
     assert suggestion("zzz", ["b", "a"], "metrics") == "Use one of the metrics: a, b."
     assert "none are registered" in suggestion("x", [], "metrics")
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("ftp://user:secret@host/x", "ftp://***@host/x"),
+        ("ftp:/user:secret@host/x", "ftp:/***@host/x"),
+        ("https://secret@host", "https://***@host"),
+        ("s3://key:sec/ret@bucket/run", "s3://***@bucket/run"),
+        ("s3://key:sec?r@t@bucket/run", "s3://***@bucket/run"),
+        ("http://user:s3 cret@host:80/x", "http://***@host:80/x"),
+        ("https://host/x?key=secret&y=1", "https://host/x?***"),
+        ("https://user:secret@host/x?secret#secret", "https://***@host/x?***"),
+        ("https://host/x#access_token=secret", "https://host/x#***"),
+        ("host:80?api_key=secret&n=1", "host:80?api_key=***&n=1"),
+        ("http://localhost:8000/v1/models/a@b", "http://localhost:8000/v1/models/a@b"),
+        ("runs/a@300", "runs/a@300"),
+        ("C:/runs/a@300", "C:/runs/a@300"),
+    ],
+)
+def test_an_address_is_shown_without_what_opens_it(address: str, shown: str) -> None:
+    assert redact_address(address) == shown
+    if " " not in address:
+        assert redact_text(f"No run at '{address}', {address}: it is empty.") == (
+            f"No run at '{shown}', {shown}: it is empty."
+        )
+
+
+@pytest.mark.parametrize(
+    ("address", "has"),
+    [("user:secret@host", True), ("http://a@host", True), ("http://host:80/a@b", False), ("http://host", False)],
+)
+def test_a_user_name_is_found_with_and_without_a_scheme(address: str, has: bool) -> None:
+    assert has_credentials(address) is has
+
+
+def test_a_long_text_is_read_in_no_time() -> None:
+    text = "?" + "key" * 100_000 + ":/" * 100_000 + "&auth" * 100_000
+    assert len(redact_text(text)) > 0

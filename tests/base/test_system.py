@@ -9,15 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from breadth.base.errors import WriteError
+from breadth.base.errors import SettingsError, WriteError
 from breadth.base.system import (
     atomic_file,
     atomic_folder,
     available_cores,
     process_exists,
+    refuse_address,
     rename_exclusively,
     write_text_file,
 )
+
+
+def test_no_file_is_named_after_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place in ("ftp://user:secret@host/x.html", "https://host/x.html?key=secret"):
+        with pytest.raises(SettingsError, match="is an address") as caught:
+            write_text_file(Path(place), "x")
+        assert "secret" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    refuse_address("C:/runs", "drives have one letter")
+    refuse_address(tmp_path / "a:b", "no slash follows")
 
 
 def test_a_finished_write_replaces_the_old_file(tmp_path: Path) -> None:

@@ -45,6 +45,28 @@ def serve(*arguments: str | Path, **environment: str) -> Iterator[tuple[subproce
             process.kill()
 
 
+def test_what_clients_leave_behind_does_not_wait_for_hours() -> None:
+    code = """
+import gc, weakref
+from breadth.cli.main import GC_THRESHOLD
+from breadth.cli.serve import collect_garbage_often
+
+class Reply:
+    pass
+
+gc.set_threshold(GC_THRESHOLD)
+collect_garbage_often()
+reply = Reply()
+reply.itself, gone = reply, weakref.ref(reply)
+gc.collect(0), gc.collect(1)  # it is among the oldest now
+del reply
+later = [[] for _ in range(200_000)]
+print(gone() is None, gc.get_freeze_count() > 20_000)
+"""
+    reply = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert reply.stdout.split() == ["True", "True"]
+
+
 @pytest.fixture
 def failed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run the command in this process; it must fail with an error of ours, which is returned as it would be printed."""
@@ -148,7 +170,15 @@ def test_what_is_wrong_is_said_before_anything_is_served(
     assert said in failed(*arguments)
 
 
-@pytest.mark.parametrize("url", ["http://user:hunter22@127.0.0.1:9", "http://user:hun/hunter22@127.0.0.1:9/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter22@127.0.0.1:9",
+        "http://user:hun/hunter22@127.0.0.1:9/v1",
+        "http://127.0.0.1:9?key=hunter22",
+        "http://127.0.0.1:9/v1#hunter22",
+    ],
+)
 @pytest.mark.parametrize(
     "verb", ["serve --upstream {}", "solve --url {} 2+2", "tune {} --tasks {} --out out --yes", "doctor {}", "probe {}"]
 )
@@ -163,7 +193,7 @@ def test_a_password_in_an_address_is_refused_in_words_and_not_printed(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, verb.format(url, tasks).split())
     assert isinstance(result.exception, BreadthError), repr(result.exception)
-    assert "a user name or a password in it" in str(result.exception)
+    assert "has a user name, a password or a query in it" in str(result.exception)
     assert "hunter22" not in str(result.exception) + result.output
 
 

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from breadth.cli import main
 from breadth.cli.show import open_runs
 from breadth.doctor.overview import overview
 from breadth.runs.importing import import_files
+from breadth.runs.paths import locate
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -93,6 +95,26 @@ def test_the_page_is_one_file_that_asks_for_nothing(breadth: Command, log: Path,
     assert page.lower().startswith("<!doctype html>")
     assert "http://" not in page.replace("http://www.w3.org/", "")
     assert "https://" not in page
+
+
+@pytest.mark.parametrize("how", [["--json"], []])
+def test_the_password_of_an_address_is_not_shown(log: Path, tmp_path: Path, how: list[str]) -> None:
+    addresses = [f"memory://user:hunter22@store-{name}/{name}" for name in "ab"]
+    for address in addresses:
+        import_files([log], (folder := tmp_path / address[-1]))
+        (locate(address) / "run.toml").write_text((folder / "run.toml").read_text(), encoding="utf-8")
+        (locate(address) / "metrics.jsonl").write_text("no row\n" + (folder / "metrics.jsonl").read_text())
+    result = CliRunner().invoke(main.app, ["show", *addresses, *how])
+    assert result.exit_code == 0, result.output
+    assert "***@store-a" in result.output
+    assert "hunter22" not in result.output
+
+
+@pytest.mark.parametrize("words", ["{}", "serve --upstream x --port {}", "solve 1 2 {}", "show {}"])
+def test_a_complaint_about_the_command_line_repeats_no_password(breadth: Command, words: str) -> None:
+    done = breadth(*words.format("ftp://user:hunter22@127.0.0.1:9/x?key=hunter22").split())
+    assert done.returncode == 2
+    assert "hunter22" not in done.stdout + done.stderr
 
 
 def test_the_temporary_run_is_gone_afterwards(tmp_path: Path) -> None:

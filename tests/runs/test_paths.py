@@ -15,11 +15,11 @@ from breadth.runs import paths
 from breadth.runs.importing import import_files, list_files
 from breadth.runs.paths import (
     display_name,
+    explain_remote_errors,
     is_remote,
     is_system_folder,
     locate,
     raise_if_named,
-    refuse_address,
     source_name,
     walk_folder,
 )
@@ -98,8 +98,6 @@ def test_an_address_is_no_folder_to_write_to(
         with pytest.raises(SettingsError, match=r"(s3|az)://bucket\S* is an address; [\s\S]*Name a local path"):
             job()
     assert list(tmp_path.iterdir()) == []
-    refuse_address("C:/runs", "drives have one letter")
-    refuse_address(tmp_path / "a:b", "no slash follows")
 
 
 def test_a_whole_disk_is_refused_before_anything_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +147,9 @@ def test_what_a_run_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert display_name(Path("/x/outputs/mine"), "my run") == "my run"
     assert display_name(Path("/run")) == "run"
     assert display_name(locate("memory://bucket/run")) == "bucket"
+    assert display_name(locate("memory://user:secret@bucket/run?key=secret")) == "***@bucket"
+    assert source_name(locate("memory://user:secret@bucket/exp/log.jsonl?key=secret")) == "exp"
+    assert source_name(locate("memory://bucket/exp3.jsonl?sv=1&sig=secret")) == "exp3"
     (tmp_path / "exp3" / "run").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "exp3" / "run")
     for place in (Path(), Path("../run")):
@@ -161,3 +162,16 @@ def test_a_file_of_a_run_is_called_by_what_tells_it_apart(tmp_path: Path) -> Non
     assert source_name(Path("/x/exp3/run/metrics.jsonl")) == "x/exp3"
     assert source_name(Path("/x/exp3/seed-1.csv")) == "seed-1"
     assert source_name(tmp_path / "exp3" / "run") == f"{tmp_path.name}/exp3"
+
+
+def test_what_a_library_says_of_an_address_with_a_password_is_left_out() -> None:
+    with (
+        pytest.raises(NotARunError) as caught,
+        explain_remote_errors(locate("memory://user:hunter22@bucket/run")),
+    ):
+        raise OSError("no host for user hunter22")
+    assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True), "a traceback shows the cause"
+    assert "hunter22" not in str(caught.value)
+    assert "***@bucket/run: cannot be read: OSError." in str(caught.value)
+    with pytest.raises(NotARunError, match="OSError: no host"), explain_remote_errors(locate("memory://bucket/run")):
+        raise OSError("no host")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +45,24 @@ def test_seeds_depend_on_task_seed_and_place_and_nothing_else() -> None:
     }
     assert len(seeds) == 6
     assert sample_seed(TASK, "0.0") == sample_seed(Task("another prompt", "q", seed=3), "0.0")
+
+
+def test_a_failed_sample_leaves_no_garbage_behind() -> None:
+    sampler = ScriptedSampler(lambda draw, number: ServerError("down", "Start it."))
+
+    async def sample() -> int:
+        context = SolveContext(TASK, sampler, Ledger())
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(20):
+                await context.sample(Ask(), f"0.{number}", "")
+            del context
+            return gc.collect()
+        finally:
+            gc.enable()
+
+    assert asyncio.run(sample()) < 20, "its error held the frames, and they the error"
 
 
 def test_a_prompt_is_guessed_generously() -> None:

@@ -15,12 +15,15 @@
         ├── NotARunError         the folder is not a run folder
         └── WriteError           the disk refused: full, read-only, no permission
 
-Each carries two sentences: what is wrong (what we got and what we need) and what to do about it.
-Here are also the check of settings at construction, and the nearest spelling of a name.
+Each carries two sentences: what is wrong (what we got and what we need) and what to do about it. Passwords and keys in
+the addresses they name are left out.
+Here are also addresses without what opens them, the check of settings at construction, and the nearest spelling of a
+name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,11 +33,11 @@ class BreadthError(Exception):
     """Base of every error breadth raises on purpose."""
 
     def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(problem, remedy)
-        self.problem = problem
+        self.problem = redact_text(problem)
         """What we got and what we need."""
-        self.remedy = remedy
+        self.remedy = redact_text(remedy)
         """What to do about it."""
+        super().__init__(self.problem, self.remedy)
 
     def __str__(self) -> str:
         return f"{self.problem}\n  -> {self.remedy}"
@@ -106,7 +109,7 @@ class FileError(BreadthError):
     """Something about a file or folder; carries its path."""
 
     def __init__(self, path: Path | str, problem: str, remedy: str, *, row: int | None = None) -> None:
-        where = f"{path}" if row is None else f"{path}, row {row}"
+        where = redact_address(str(path)) + ("" if row is None else f", row {row}")
         super().__init__(f"{where}: {problem}", remedy)
         self.path = Path(str(path))
         """The file or folder in question."""
@@ -139,6 +142,44 @@ def rebuild_error(cls: type[BreadthError], args: tuple[str, ...]) -> BreadthErro
     error = cls.__new__(cls, *args)
     error.args = args
     return error
+
+
+HIDDEN = "***"
+_SCHEME_END = re.compile(r"(?<=[A-Za-z0-9+.-]{2}):/+")
+"""Also one slash: pathlib makes one of two."""
+_ADDRESS_IN_TEXT = re.compile(_SCHEME_END.pattern + r"\S+?(?=[:;,.'\")]*(?:\s|$))")
+_SECRET_PARAMETER = re.compile(
+    r"([?&;#][\w.%-]{0,64}(?:key|token|secret|passw|pwd|sig|auth|cred)[\w.%-]{0,64}=)[^\s&]+", re.IGNORECASE
+)
+
+
+def redact_address(address: str) -> str:
+    """Return an address for people: without user name, password, query and fragment, which may hold a key.
+
+    A path or an address without a scheme only loses parameters that are called key, token and the like.
+    """
+    if mark := _SCHEME_END.search(address):
+        before, rest = address[: mark.end()], address[mark.end() :]
+        if has_credentials(rest):
+            rest = f"{HIDDEN}@{rest.rpartition('@')[2]}"
+        address = before + re.sub(r"([?#]).*", rf"\1{HIDDEN}", rest, count=1, flags=re.DOTALL)
+    return _SECRET_PARAMETER.sub(rf"\1{HIDDEN}", address)
+
+
+def redact_text(text: str) -> str:
+    """Return a text whose addresses are as `redact_address` gives them; each ends at the next blank."""
+    return _SECRET_PARAMETER.sub(
+        rf"\1{HIDDEN}", _ADDRESS_IN_TEXT.sub(lambda found: redact_address(f"xx{found[0]}")[2:], text)
+    )
+
+
+def has_credentials(address: str) -> bool:
+    """Say whether an address, with a scheme or without, has a user name or a password in it."""
+    mark = _SCHEME_END.search(address)
+    rest = address[mark.end() :] if mark else address
+    authority = re.split(r"[/?#]", rest)[0]
+    port = authority.rpartition(":")[2]
+    return "@" in authority or ("@" in rest and ":" in authority and not port.isdigit())  # a password may have a slash
 
 
 def require(settings: Any, field: str, condition: bool, requirement: str) -> None:

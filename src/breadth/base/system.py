@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from breadth.base.errors import WriteError
+from breadth.base.errors import SettingsError, WriteError, redact_address
 
 STALE_SECONDS = 600
 """Age from which the temporary file of a process that is gone may be deleted: none takes so long to write."""
@@ -129,11 +129,25 @@ def process_exists(number: int) -> bool:
     return True
 
 
+ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(\S.*)", re.DOTALL)
+"""An address, also one that pathlib took for a path: it makes one slash of two."""
+
+
+def refuse_address(place: Path | str, why: str) -> None:
+    """Raise for an address where only paths of this machine will do: it would be taken for a folder's name."""
+    if address := ADDRESS.match(str(place)):
+        raise SettingsError(
+            f"{redact_address(f'{address[1]}://{address[2]}')} is an address; {why}.",
+            "Name a local path, and copy it from or to the store with the store's own tool.",
+        )
+
+
 def write_text_file(target: Path, text: str) -> None:
     """Write a file a user asked for, whole or not at all; its folder is made where it is missing.
 
     A pipe or a device, such as /dev/stdout, is written into: a file must not take its place.
     """
+    refuse_address(target, "the file is written on this machine")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists() and not target.is_file() and not target.is_dir():

@@ -14,13 +14,13 @@ import typer
 
 from breadth.api import diagnose_runs
 from breadth.base.errors import BreadthError, SettingsError
+from breadth.base.system import refuse_address
 from breadth.cli.output import ColumnMap, Html, Json, deliver, parse_columns, progress
 from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.finding import FINDING_SEVERITIES, explain_finding, list_findings
 from breadth.doctor.page import to_json
 from breadth.report.plaintext import one_line
-from breadth.runs.paths import refuse_address
 
 EXIT_FOUND = 1
 """Exit status with --fail-on when something as bad was found."""

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from breadth import __version__
-from breadth.base.errors import TRAIN_PACKAGES, BreadthError, MissingExtraError
+from breadth.base.errors import TRAIN_PACKAGES, BreadthError, MissingExtraError, redact_text
 from breadth.report.plaintext import strip_escapes
 
 BAD_INPUT = 2
@@ -42,6 +42,15 @@ class LazyVerbs(TyperGroup):
         """Return the verb that was typed, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, load_verb(name, self.verbs[name][0]) if name in self.verbs else command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run what was typed; a complaint about it repeats no password of an address."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if isinstance(message := getattr(error, "message", None), str):  # typer's, whose class is not public
+                error.message = redact_text(message)  # type: ignore[attr-defined]
+            raise
 
 
 def load_verb(name: str, place: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from breadth.base.errors import redact_address
 from breadth.doctor.evidence.record import Window, clip_to_range, rollout_windows
 from breadth.doctor.overview import METRIC_UNITS, count_rollouts, trainer_switches
 from breadth.measure.trends import trend
@@ -33,7 +34,7 @@ def run_list_page(runs: Sequence[Run], paths: Sequence[str | Path]) -> Page:
         [number, run.name, *(line.get(name, "-") for name in names)]
         for number, (run, line) in enumerate(zip(runs, lines, strict=True), 1)
     ]
-    command = shlex.join(["breadth", "show", *map(str, paths), "--run", runs[0].name])
+    command = shlex.join(["breadth", "show", *(redact_address(str(path)) for path in paths), "--run", runs[0].name])
     columns = [Column(name) for name in ("no.", "run", *names)]
     return Page(
         f"{len(runs)} runs",
@@ -69,7 +70,7 @@ def run_to_json(run: Run) -> dict[str, Any]:
     known = {split: [name for name in METRIC_NAMES if name in run.metric_names(split)] for split in ("train", "eval")}
     return {
         "name": to_jsonable(run.name),
-        "files": [to_jsonable(file) for file in run.header.files or (str(run.folder),)],
+        "files": [to_jsonable(file) for file in run.header.files or (redact_address(str(run.folder)),)],
         "trainer": to_jsonable(run.header.trainer) or None,
         "steps": {"first": steps[0], "last": steps[-1], "logged": len(steps)} if steps else None,
         "starts": run.attempts,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from breadth.base import errors
 from breadth.base.catalogue import LazyModule
-from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError
-from breadth.base.system import remove_stale_files, temporary_name, write_error
+from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError, redact_address
+from breadth.base.system import refuse_address, remove_stale_files, temporary_name, write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
-from breadth.runs.paths import is_folder, is_regular_file, refuse_address, walk_folder
+from breadth.runs.paths import is_folder, is_regular_file, walk_folder
 from breadth.runs.reader import MAX_POINTS_BYTES, RestartDetector, Run
 from breadth.runs.schema import (
     HEADER_FILE,
@@ -520,7 +520,7 @@ def make_header(
     return Header(
         name=name,
         trainer=trainer,
-        files=tuple(str(file.path) for file in found),
+        files=tuple(redact_address(str(file.path)) for file in found),
         names=summary.names,
         entropies=dict.fromkeys(logged, kind),
         reward_levels=summary.levels if len(summary.levels) == 2 else (),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from breadth.base.errors import (
     NotARunError,
     SettingsError,
     UnknownFormatError,
+    redact_address,
 )
 
 DEFAULT_RUN_NAME = "run"
@@ -45,29 +45,22 @@ def locate(place: Path | str) -> Path:
         raise SettingsError(
             f"{kind}:// is no kind of address we know.", "Give a folder, or an address such as s3://bucket/run."
         ) from error
-    except Exception as error:  # whatever the library of that kind raises
-        raise unreachable_address(str(place), error) from error
+    except Exception as error:  # noqa: BLE001 - whatever the library of that kind raises
+        raise unreachable_address(str(place), error) from (None if has_secret(str(place)) else error)
     return cast("Path", path)
 
 
-ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(\S.*)", re.DOTALL)
-"""An address, also one that pathlib took for a path: it makes one slash of two."""
-
-
-def refuse_address(place: Path | str, why: str) -> None:
-    """Raise for an address where only paths of this machine will do: it would be taken for a folder's name."""
-    if address := ADDRESS.match(str(place)):
-        raise SettingsError(
-            f"{address[1]}://{address[2]} is an address; {why}.",
-            "Name a local path, and copy it from or to the store with the store's own tool.",
-        )
+def has_secret(place: str) -> bool:
+    """Say whether an address has something in it that is not shown."""
+    return redact_address(place) != place
 
 
 def unreachable_address(place: str, error: Exception) -> NotARunError:
-    """Return the error for an address whose library failed."""
+    """Return the error for an address whose library failed; its words may repeat a password."""
+    words = "" if has_secret(place) else f": {str(error)[:200]}"
     return NotARunError(
         place,
-        f"cannot be read: {type(error).__name__}: {str(error)[:200]}.",
+        f"cannot be read: {type(error).__name__}{words}.",
         "Check the address, the network and the credentials that its library expects.",
     )
 
@@ -82,7 +75,7 @@ def explain_remote_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         if not is_remote(path):
             raise
-        raise unreachable_address(str(path), error) from error
+        raise unreachable_address(str(path), error) from (None if has_secret(str(path)) else error)
 
 
 MAX_LISTED_FILES = 100_000
@@ -158,9 +151,15 @@ def display_name(folder: Path, name: str = "") -> str:
     """Return what people call a run: its name, or the last telling parts of its path where it is just called run."""
     if name and name != DEFAULT_RUN_NAME:
         return name
-    whole = folder if is_remote(folder) else Path(os.path.abspath(folder))  # noqa: PTH100 - Path's keeps '..'
-    parts = [part.strip("/") for part in whole.parts if part not in (DEFAULT_RUN_NAME, "/", "..", ".")]
-    return "/".join(part for part in parts[-2:] if part) or DEFAULT_RUN_NAME
+    parts = [part for part in path_for_names(folder).parts if part not in (DEFAULT_RUN_NAME, "/", "..", ".")]
+    return "/".join(parts[-2:]) or DEFAULT_RUN_NAME
+
+
+def path_for_names(path: Path) -> Path:
+    """Return the path that names are taken from: an absolute one, or an address without scheme, password and query."""
+    if is_remote(path):
+        return Path(redact_address(str(path)).partition("://")[2].partition("?")[0])
+    return Path(os.path.abspath(path))  # noqa: PTH100 - Path's keeps '..'
 
 
 GENERIC_STEMS = frozenset({"trainer_state", "metrics", "train", "log", "output", "run"})
@@ -169,7 +168,7 @@ GENERIC_STEMS = frozenset({"trainer_state", "metrics", "train", "log", "output",
 
 def source_name(path: Path) -> str:
     """Return what people call the run of a file: the file's name, or its folder's where every run has such a file."""
-    whole = Path(os.path.abspath(path))  # noqa: PTH100 - Path's keeps '..'
+    whole = path_for_names(path)
     if is_folder(path):
         return display_name(whole, whole.name)
     return display_name(whole.parent, whole.parent.name) if whole.stem in GENERIC_STEMS else whole.stem

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from breadth.base import settings
 from breadth.base.catalogue import LazyModule
-from breadth.base.errors import BrokenFileError, FileError, NotARunError
+from breadth.base.errors import BrokenFileError, FileError, NotARunError, redact_address, redact_text
 from breadth.runs.names import RENAMED_METRICS
 
 if TYPE_CHECKING:
@@ -194,6 +194,10 @@ class Remark:
     """1-based row, where one is at fault."""
     remedy: str = ""
     """What the user can do, where there is something to do."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "problem", redact_text(self.problem))
+        object.__setattr__(self, "file", redact_address(self.file))
 
     @classmethod
     def from_error(cls, error: FileError) -> Remark:

@@ -20,10 +20,16 @@ import orjson
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import MeasureError
-from breadth.base.system import atomic_file, remove_stale_files, sync_to_disk, write_error, write_new_file
+from breadth.base.system import (
+    atomic_file,
+    refuse_address,
+    remove_stale_files,
+    sync_to_disk,
+    write_error,
+    write_new_file,
+)
 from breadth.runs.jsonl import require_regular_file
 from breadth.runs.parquet import read_parquet_batches
-from breadth.runs.paths import refuse_address
 from breadth.runs.schema import (
     HEADER_FILE,
     REQUIRED_COLUMNS,

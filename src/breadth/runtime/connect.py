@@ -11,12 +11,11 @@ import aiohttp
 import msgspec
 import orjson
 
-from breadth.base.errors import ServerError
+from breadth.base.errors import ServerError, redact_address
 from breadth.runtime.dialect import SERVER_DIALECTS, ServerDialect, ServerIdentity
 from breadth.runtime.samplers.connection import (
     base_url,
     bearer_header,
-    hide_credentials,
     read_up_to,
     refuse_credentials,
 )
@@ -156,7 +155,7 @@ async def fetch_page(session: aiohttp.ClientSession, base: str, path: str) -> tu
             headers = {name.lower(): value for name, value in response.headers.items()}
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
         raise ServerError(
-            f"{hide_credentials(base)!r} is no address of a server.", "Write it like http://localhost:8000.", fatal=True
+            f"{redact_address(base)!r} is no address of a server.", "Write it like http://localhost:8000.", fatal=True
         ) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if path != MODELS_PATH:

@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from breadth.base.errors import BrokenFileError
 from breadth.base.settings import from_table, to_table
-from breadth.base.system import atomic_file, write_error
+from breadth.base.system import atomic_file, refuse_address, write_error
 from breadth.inference.confidence import Gauge
 from breadth.inference.policy import Policy
 from breadth.inference.records import Candidate, Task, text_of
 from breadth.inference.sweep_plan import DEFAULT_WIDTHS, SweepPlan
 from breadth.measure.answers import reference_key
-from breadth.runs.paths import refuse_address
 from breadth.runs.reader import Run
 from breadth.runs.schema import HEADER_FILE, SCHEMA_VERSION, Header, read_header, to_toml_value, write_header
 from breadth.runs.writer import RunWriter

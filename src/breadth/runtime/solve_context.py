@@ -137,7 +137,7 @@ class SolveContext:
         try:
             outcome = await self.sampler.sample(request, meter)
         except ServerError as error:
-            outcome = error
+            outcome = error.with_traceback(None)  # it would hold this frame, which holds it
         finally:
             seconds = time.monotonic() - started_at
             used = Spend(max(meter.calls, 1), meter.prompt_tokens, meter.cached_tokens, meter.tokens, seconds)

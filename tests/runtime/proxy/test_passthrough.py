@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +26,7 @@ from breadth.runtime.proxy.routing import ChosenPolicy
 from breadth.runtime.proxy.upstream import EventStream
 from breadth.runtime.sampler import Meter
 from breadth.runtime.samplers.connection import Endpoint
+from breadth.runtime.samplers.redaction import Redactor
 from breadth.runtime.wire import EventParser
 from breadth.testing.fake_replies import Reply
 from breadth.testing.fake_server import wait_until
@@ -110,6 +112,18 @@ def test_events_pass_byte_for_byte_and_the_last_carries_our_object() -> None:
     assert (meter.tokens, meter.prompt_tokens, meter.cached_tokens) == (7, 9, 4)
     last, done = told(passage.finish(flow(), {"trace": "t"}))
     assert (last, done) == (orjson.loads(USAGE) | {"breadth": {"trace": "t"}}, "[DONE]")
+
+
+def test_relaying_leaves_no_garbage_behind() -> None:
+    passage = EventRelay(Meter(), with_usage=True, redactor=Redactor("sk-0123456789abcdef"))
+    gc.collect()
+    gc.disable()
+    try:
+        passage.relay(flow(), [TEXT] * 100)
+        left = gc.collect()
+    finally:
+        gc.enable()
+    assert left < 10, "a cycle for each event made the memory of a server grow by 4 MB an hour"
 
 
 def test_a_client_that_asked_for_no_usage_gets_no_event_without_choices() -> None:

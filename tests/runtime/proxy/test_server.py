@@ -7,6 +7,7 @@ import base64
 import gzip
 import logging
 import os
+import re
 import resource
 import signal
 import socket
@@ -188,6 +189,16 @@ ECHOES = {
     "bearer in base64": base64.urlsafe_b64encode(f"Bearer {UPSTREAM_KEY}".encode()).decode(),
     "cut off": "x" * 240 + f" {UPSTREAM_KEY}" * 3,
 }
+DISGUISES = {
+    "HTML": "".join(f"&#{ord(letter)};" for letter in UPSTREAM_KEY),
+    "line ends": "\n".join(re.findall(".{1,5}", UPSTREAM_KEY)),
+    "percent": "".join(f"%{ord(letter):02x}" for letter in UPSTREAM_KEY),
+    "JSON": "".join(f"\\u{ord(letter):04x}" for letter in UPSTREAM_KEY),
+    "blanks": " ".join(UPSTREAM_KEY),
+    "base64 in lines": "\r\n".join(re.findall(".{1,8}", base64.b64encode(UPSTREAM_KEY.encode()).decode())),
+    "hexadecimal": UPSTREAM_KEY.encode().hex(":"),
+}
+ECHOES |= DISGUISES
 
 
 @dataclass(frozen=True)
@@ -209,7 +220,8 @@ def holds_key(raw: bytes) -> bool:
     half = len(UPSTREAM_KEY) // 2 + 1
     forms = [UPSTREAM_KEY[:half].lower(), UPSTREAM_KEY[-half:].lower()]
     forms += [text[4:24].lower() for name, text in ECHOES.items() if "base" in name or name == "basic"]
-    return any(form.encode() in raw.lower() for form in forms)
+    forms += [" ".join(text.split())[4:20].lower() for text in DISGUISES.values()]
+    return any(form.encode() in raw.lower().replace(b"\\\\", b"\\") for form in forms)
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])

@@ -460,7 +460,7 @@ def test_why_a_connection_failed_names_no_address() -> None:
 )
 def test_an_address_with_a_password_is_refused_and_the_password_not_printed(url: str) -> None:
     for refuse in (base_url, strip_api_path):
-        with pytest.raises(SettingsError, match="user name or a password") as caught:
+        with pytest.raises(SettingsError, match="user name, a password or a query") as caught:
             refuse(url)
         assert "hunter22" not in str(caught.value)
     assert base_url("http://host/@cf/model") == "http://host/@cf/model"

@@ -25,6 +25,18 @@ def test_a_key_is_taken_out_and_nothing_else() -> None:
     assert (error.problem, str(error), error.status, error.fatal) == ("bad [key]", "bad [key]\n  -> mend it", 400, True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["s k - 0 1 2 3 4 5 6 7 8 9", "sk-0123&#52;56789\\u0061b", "SK\u200b-0123456789A%62", "sk-01234567\n89ab"],
+)
+def test_an_error_with_the_key_in_disguise_is_left_out(text: str) -> None:
+    redactor = Redactor("sk-0123456789abcdef")
+    error = redactor.clean_error(ServerError(f"http://up answered with status 400: bad {text}", "mend it", status=400))
+    assert error.problem == "The server answered with status 400; its message repeats the key, and is left out."
+    kept = redactor.clean_error(ServerError("It has 0123 tokens; sk-012345 is another.", "mend it"))
+    assert kept.problem == "It has 0123 tokens; sk-012345 is another."
+
+
 @pytest.mark.parametrize("key", [None, "", "none", "EMPTY", "secret"])
 def test_a_key_that_is_a_word_is_left_in_texts(key: str | None) -> None:
     assert Redactor(key).clean(b"none is EMPTY or secret") == b"none is EMPTY or secret"

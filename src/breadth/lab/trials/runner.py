@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 import orjson
 
 from breadth.base.errors import WriteError
-from breadth.base.system import atomic_file, write_error
+from breadth.base.system import atomic_file, refuse_address, write_error
 from breadth.lab.trials.experiment import (
     FAILURE_FILE,
     LOG_FILE,
@@ -153,6 +153,7 @@ def run_trials(
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Keep a second run out of the folder for a while."""
+    refuse_address(folder, "results are kept in a folder of this machine")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("a")

@@ -230,15 +230,16 @@ def choice_index(choice: dict[str, Any]) -> int:
 
 def text_size(choice: dict[str, Any]) -> int:
     """Return the bytes of text that a choice adds to its completion, or has; sound is not counted."""
+    return sum(nested_text_size(choice.get(name)) for name in ("text", "delta", "message"))
 
-    def size_of(value: Any) -> int:
-        if isinstance(value, str):
-            return len(value.encode("utf-8", "replace"))
-        if isinstance(value, dict):
-            return sum(size_of(inner) for name, inner in value.items() if name not in ("role", "audio"))
-        return sum(map(size_of, value)) if isinstance(value, list) else 0
 
-    return sum(size_of(choice.get(name)) for name in ("text", "delta", "message"))
+def nested_text_size(value: Any) -> int:
+    """Return the bytes of all texts in a value, at any depth."""
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "replace"))
+    if isinstance(value, dict):
+        return sum(nested_text_size(inner) for name, inner in value.items() if name not in ("role", "audio"))
+    return sum(map(nested_text_size, value)) if isinstance(value, list) else 0
 
 
 STOPPED = "passed on"
@@ -278,7 +279,7 @@ class PassthroughReply:
         except TimeoutError:
             reply = deadline_error(budget.seconds or 0.0)
         except BreadthError as error:
-            reply = to_api_error(error, self.proxy.upstreams)
+            reply = to_api_error(self.proxy.redactor.clean_error(error), self.proxy.upstreams)
         if self.record.stream is None:
             raise reply
         self.record.status = reply.status
@@ -299,7 +300,7 @@ class PassthroughReply:
             yield reservation
             outcome = "arrived"
         except ServerError as error:
-            outcome, self.error = "failed", error
+            outcome, self.error = "failed", error.with_traceback(None)  # its frames hold us
             raise
         finally:
             if outcome == "discarded" and self.meter.calls and not self.meter.prompt_tokens:

@@ -96,7 +96,7 @@ async def answer_or_error(request: web.Request, handler: Handler, proxy: Proxy) 
     except ApiError as error:
         response = error.response
     except BreadthError as error:
-        response = to_api_error(error, proxy.upstreams).response
+        response = to_api_error(proxy.redactor.clean_error(error), proxy.upstreams).response
     except web.HTTPException as error:
         response = from_http_exception(error, proxy).response
     except ConnectionError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from breadth.base.errors import ServerError, SettingsError
+from breadth.base.errors import ServerError, SettingsError, has_credentials, redact_address
 from breadth.runtime.samplers.server_errors import quote, status_error
 from breadth.runtime.wire import MODELS_DECODER, MODELS_PATH
 
@@ -165,20 +164,13 @@ async def pause_before_retry(
 
 
 def refuse_credentials(url: str) -> None:
-    """Refuse an address with a user name or password in it: it is printed, logged and written to files."""
-    authority = re.split(r"[/?#]", url.strip().partition("://")[2] or url.strip())[0]
-    port = authority.rpartition(":")[2]
-    if "@" in authority or ("@" in url and ":" in authority and not port.isdigit()):  # a password may have a slash
+    """Refuse an address with a user name, a password or a query in it: addresses are logged and written to files."""
+    if has_credentials(url) or "?" in url or "#" in url:
+        address = url.strip() if "://" in url else f"http://{url.strip()}"
         raise SettingsError(
-            f"The address {hide_credentials(url)} has a user name or a password in it.",
+            f"The address {redact_address(address)} has a user name, a password or a query in it.",
             "Give the address without them, and the server's key in the environment.",
         )
-
-
-def hide_credentials(url: str) -> str:
-    """Return an address for a message: whatever is before its last ``@`` is left out."""
-    scheme, mark, _ = url.partition("://")
-    return f"{scheme + mark if mark else ''}***@{url.rpartition('@')[2]}" if "@" in url else url
 
 
 def base_url(url: str) -> str:
@@ -192,7 +184,7 @@ def base_url(url: str) -> str:
         usable = False
     if not usable:
         raise SettingsError(
-            f"{hide_credentials(url)!r} is not the address of a server.",
+            f"{redact_address(url)!r} is not the address of a server.",
             "Write it like http://localhost:8000 or https://host/v1.",
         )
     return address.rstrip("/").removesuffix("/v1").rstrip("/")

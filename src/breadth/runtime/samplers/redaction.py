@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
+import unicodedata
 from collections.abc import Iterator, MutableMapping
 from dataclasses import replace
-from typing import Any, TypeAlias
-from urllib.parse import quote
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote, unquote
 
 import msgspec
 import orjson
 
-from breadth.base.errors import ServerError
+from breadth.base.errors import BreadthError
 from breadth.inference.records import Candidate
 
 MIN_SECRET_CHARACTERS = 8
@@ -20,6 +22,10 @@ MIN_SECRET_CHARACTERS = 8
 MIN_PART_CHARACTERS = 12
 """Characters of a part of a key that is taken out: half of the key where that is more."""
 REDACTED = b"[key]"
+MAX_ESCAPE_LEVELS = 3
+"""Escapes inside escapes that are read: a JSON text in a JSON text, in a URL."""
+_ESCAPED_CHARACTER = re.compile(r"\\+(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|[nrt])")
+ErrorT = TypeVar("ErrorT", bound=BreadthError)
 
 
 class Redactor:
@@ -30,6 +36,7 @@ class Redactor:
         self.forms: tuple[str, ...] = ()
         """What to look for, in lower case; empty without a key."""
         self._pattern: re.Pattern[bytes] | None = None
+        self._letter_forms: tuple[str, ...] = ()
         if len(secret) < MIN_SECRET_CHARACTERS:
             return
         part = max(MIN_PART_CHARACTERS, len(secret) // 2)
@@ -41,6 +48,8 @@ class Redactor:
         self.forms = tuple(
             form.lower() for form in (*plain, *(form.decode() for form in encoded), secret[:part], secret[-part:])
         )
+        letters = map(plain_letters, self.forms)
+        self._letter_forms = tuple({form for form in letters if len(form) >= MIN_SECRET_CHARACTERS})
 
     def clean(self, data: bytes) -> bytes:
         """Return bytes without the key."""
@@ -53,9 +62,17 @@ class Redactor:
         """Return a text without the key."""
         return self.clean(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
-    def clean_error(self, error: ServerError) -> ServerError:
-        """Take the key out of an error's message; return the same error."""
+    def clean_error(self, error: ErrorT) -> ErrorT:
+        """Take the key out of an error's message; return the same error.
+
+        A message that holds it in another disguise (with blanks in it, in HTML's or JSON's escapes, ...) is left out.
+        """
         error.problem = self.clean_text(error.problem)
+        letters = plain_letters(error.problem)
+        if any(form in letters for form in self._letter_forms):
+            status = getattr(error, "status", None)
+            answered = "The server failed" if status is None else f"The server answered with status {status}"
+            error.problem = f"{answered}; its message repeats the key, and is left out."
         error.args = (error.problem, error.remedy)
         return error
 
@@ -64,6 +81,19 @@ class Redactor:
         if not self.forms:
             return candidate
         return replace(candidate, text=self.clean_text(candidate.text), reasoning=self.clean_text(candidate.reasoning))
+
+
+def unescape_character(found: re.Match[str]) -> str:
+    """Return the character that an escape means; a blank for line ends and tabs."""
+    code = found[1] or found[2]
+    return chr(int(code, 16)) if code else " "
+
+
+def plain_letters(text: str) -> str:
+    """Return the letters and digits of a text in lower case, out of the escapes of HTML, JSON, Python and URLs."""
+    for _ in range(MAX_ESCAPE_LEVELS):
+        text = unquote(html.unescape(_ESCAPED_CHARACTER.sub(unescape_character, text)))
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text))).lower()
 
 
 def plain_forms(secret: str) -> set[str]:
@@ -158,21 +188,22 @@ class EventRedactor:
 
 def find_texts(content: Event) -> Iterator[tuple[tuple[object, ...], MutableMapping[str, Any], str]]:
     """Yield each text that an event adds to a reply: its place in the reply, and the table and name that hold it."""
-
-    def walk(
-        place: tuple[object, ...], value: Any
-    ) -> Iterator[tuple[tuple[object, ...], MutableMapping[str, Any], str]]:
-        for name, inner in value.items() if isinstance(value, dict) else ():
-            if isinstance(inner, str) and name != "role":
-                yield (*place, name), value, name
-            elif isinstance(inner, dict):
-                yield from walk((*place, name), inner)
-            elif isinstance(inner, list):
-                for number, item in enumerate(inner):
-                    index = item.get("index", number) if isinstance(item, dict) else number
-                    yield from walk((*place, name, str(index)), item)
-
     for choice in content["choices"]:
-        yield from walk((str(choice.get("index")), "delta"), choice.get("delta"))
+        yield from find_nested_texts((str(choice.get("index")), "delta"), choice.get("delta"))
         if isinstance(choice.get("text"), str):
             yield (str(choice.get("index")), "text"), choice, "text"
+
+
+def find_nested_texts(
+    place: tuple[object, ...], value: Any
+) -> Iterator[tuple[tuple[object, ...], MutableMapping[str, Any], str]]:
+    """Yield each text inside a value at a place of a reply."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        if isinstance(inner, str) and name != "role":
+            yield (*place, name), value, name
+        elif isinstance(inner, dict):
+            yield from find_nested_texts((*place, name), inner)
+        elif isinstance(inner, list):
+            for number, item in enumerate(inner):
+                index = item.get("index", number) if isinstance(item, dict) else number
+                yield from find_nested_texts((*place, name, str(index)), item)
