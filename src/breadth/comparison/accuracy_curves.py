@@ -14,6 +14,7 @@ from breadth.measure.paired_tests import PairedComparison, paired_difference
 from breadth.measure.pass_at_k import Extrapolation, extrapolate_pass_at_k, pass_at_k
 from breadth.measure.validate import FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
+from breadth.report.plaintext import pluralize
 
 EXTRAPOLATION_FACTOR = 4
 """pass@k is extrapolated to this many times the samples: the fit's error grows with every doubling."""
@@ -146,9 +147,9 @@ class PolicyChoice:
     curves: AccuracyCurves
     """Accuracy of the policy."""
     draws: int
-    """Samples that the budget pays for, at most those that were drawn."""
+    """Samples that the budget pays for, at most those there are."""
     cut: bool
-    """Whether the budget pays for more samples than were drawn."""
+    """Whether the budget pays for more samples than there are."""
     scores: FloatArray
     """Accuracy of its vote, problem by problem."""
 
@@ -160,7 +161,7 @@ class PolicyChoice:
     @property
     def method(self) -> str:
         """Description of how to answer."""
-        return "one draw" if self.draws < 3 else f"a vote of {self.draws}"
+        return "one sample" if self.draws < 3 else f"a vote of {self.draws}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +171,7 @@ class Recommendation:
     budget: str
     """Description of the budget."""
     choices: tuple[PolicyChoice, ...]
-    """Every policy that can pay for a draw, best first."""
+    """Every policy that can pay for a sample, best first."""
     against_next: PairedComparison | None
     """Score of the best less that of the second; None where there is only curves."""
 
@@ -186,7 +187,7 @@ def recommend(
     """Choose for a budget of samples or of tokens per question; shorter replies buy more samples per token."""
     most = int(curves[0].ks[-1])
     size = draws if draws is not None else most
-    budget = f"{tokens:,} tokens a question" if tokens is not None else f"{size} draws a question"
+    budget = f"{tokens:,} tokens per question" if tokens is not None else f"{pluralize(size, 'sample')} per question"
     choices = [choose_vote(policy, size, tokens) for policy in curves]
     able = sorted((choice for choice in choices if choice is not None), key=lambda choice: -choice.score.value)
     if not able:

@@ -107,7 +107,7 @@ def read_checkpoint(run: Run, name: str, step: int, split: str, budget: int | No
     if np.isnan(samples.correct).any() or not len(samples):
         raise MeasureError(
             f"Some rollouts of {run.folder.name} at step {step} are neither right nor wrong.",
-            "Log a grade, or a reward with two values.",
+            "Log a grade, or a reward with two values: `breadth show RUN` says how.",
         )
     order = np.argsort(samples.problems, kind="stable")
     names = np.array(samples.names, dtype=object)[samples.problems[order]]

@@ -37,7 +37,7 @@ class TuningResult:
     hump: HumpTest | None
     """Whether the score falls again as thinking is extended; None with fewer than two budgets."""
     equal: tuple[EqualTokensComparison, ...]
-    """Longer thinking against more draws at equal tokens."""
+    """Longer thinking against more samples at equal tokens."""
     traits: tuple[ArmTraits, ...]
     """Description of each arm's samples."""
     stop: StopFit | None
