@@ -11,6 +11,7 @@ import pytest
 
 import breadth
 from breadth.base.errors import SettingsError
+from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 from breadth.testing.fake_replies import Reply
@@ -67,6 +68,18 @@ def test_compare_returns_the_page(tmp_path: Path) -> None:
     assert "base" in repr(result)
     with pytest.raises(SettingsError, match="one way"):
         breadth.compare(tmp_path / "base", tmp_path / "trained", samples=2, tokens=3)
+
+
+def test_a_run_folder_that_was_trained_into_twice_is_compared_by_its_last_run(tmp_path: Path) -> None:
+    rows = {"problem": ["a"] * 4 + ["b"] * 4, "answer": ["1", "2", "3", "4"] * 2, "reward": [1.0, 0.0, 0.0, 0.0] * 2}
+    RunWriter(tmp_path / "base", Header(name="base", trainer="trl")).rollouts(rows, 0)
+    for _ in range(2):
+        writer = RunWriter(tmp_path / "twice", Header(name="twice", trainer="trl"))
+        for step in range(20):
+            writer.metrics(step, {"reward": 0.5})
+        writer.rollouts(rows, 19)
+    assert len(Run.open(tmp_path / "twice").all_runs) == 2
+    assert "twice, run 2 of 2, step 19" in repr(breadth.compare(tmp_path / "base", tmp_path / "twice"))
 
 
 def test_solve_answers_with_and_without_a_running_loop() -> None:
