@@ -17,7 +17,7 @@ from breadth.doctor.finding import Change, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
 from breadth.doctor.findings.score_collapse import FINDING as SCORE_COLLAPSE
 from breadth.doctor.findings.truncation import FINDING as TRUNCATION
-from breadth.doctor.page import doctor_page, lead_finding, render_patch, to_json
+from breadth.doctor.page import doctor_page, lead_finding, list_unused, render_patch, to_json
 from breadth.report.sections import Curve, Fact, Facts, Listing, Severity, Table, Text, Verdict
 from breadth.runs.schema import Remark
 
@@ -49,6 +49,22 @@ def test_verdict_then_picture_then_proof_then_patch(make: Any, around: Callable[
     assert isinstance(unsure, Facts)
     assert (unsure.title, unsure.facts[0].name) == ("What more data would show", "truncation")
     assert [fact.value for fact in page.provenance] == ["a.json: log", "b.pt is a pickle."]
+
+
+def test_files_that_were_not_read_for_one_reason_are_one_line() -> None:
+    unknown = [
+        Remark(f"is of no kind we know; it starts with '{number}'.", f"x/{number}.json", None, "Map it.")
+        for number in range(6)
+    ]
+    facts = list_unused([*unknown, Remark("is a pickle.", "x/a.bin", None, "Write JSON.")], 2)
+    assert [(fact.value, fact.note) for fact in facts] == [
+        (
+            "0.json is of no kind we know; it starts with '0'. The same for 1.json, 2.json, 3.json and 2 more.",
+            "Map it.",
+        ),
+        ("a.bin is a pickle.", "Write JSON."),
+    ]
+    assert [fact.value for fact in list_unused(unknown, 0)] == ["and 6 more files"]
 
 
 def healthy(make: Any, around: Callable[..., Any]) -> Evidence:

@@ -28,6 +28,7 @@ from breadth.report.cells import Cell
 from breadth.report.jsonable import to_jsonable
 from breadth.report.plaintext import pluralize
 from breadth.report.sections import Column, Fact, Facts, Listing, Page, Section, Severity, Table, Text, Verdict
+from breadth.runs.schema import Remark
 
 COMMENT_WIDTH = 74
 """Columns of a comment in a patch; fits a terminal of eighty."""
@@ -66,13 +67,23 @@ def doctor_page(diagnoses: Sequence[RunDiagnosis], collected: CollectedEvidence,
     files = [Fact("read", line) for line in collected.used[:most_used]]
     if (more := len(collected.used) - most_used) > 0:
         files.append(Fact("read", f"and {more} more"))
-    files += [
-        Fact("not read", f"{remark.file.rpartition('/')[2]} {remark.problem}", note=remark.remedy)
-        for remark in collected.unused[:most_unused]
-    ]
-    if (more := len(collected.unused) - most_unused) > 0:
-        files.append(Fact("not read", f"and {more} more files"))
-    return Page(title, sections, provenance=files)
+    return Page(title, sections, provenance=files + list_unused(collected.unused, most_unused))
+
+
+def list_unused(unused: Sequence[Remark], most: int) -> list[Fact]:
+    """Return the files that were not read; those with the same remedy together, for a checkpoint has many."""
+    groups: dict[str, list[Remark]] = {}
+    for remark in unused:
+        groups.setdefault(remark.remedy, []).append(remark)
+    facts = []
+    for remedy, (first, *others) in list(groups.items())[:most]:
+        names = [remark.file.rpartition("/")[2] for remark in (first, *others)]
+        rest = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        also = f" The same for {', '.join(names[1:4])}{rest}." if others else ""
+        facts.append(Fact("not read", f"{names[0]} {first.problem}{also}", note=remedy))
+    if (more := sum(map(len, list(groups.values())[most:]))) > 0:
+        facts.append(Fact("not read", f"and {pluralize(more, 'more file')}"))
+    return facts
 
 
 def run_table(diagnoses: Sequence[RunDiagnosis]) -> Table:

@@ -15,6 +15,7 @@ from breadth.adapters.parse_values import MetricReader, as_step, strip_colour
 from breadth.adapters.sniff import BOM, read_long_head
 from breadth.adapters.trl.completions import has_completions, read_completions
 from breadth.adapters.trl.history import (
+    OBJECTIVE_FILE,
     PICKLED_ARGUMENTS,
     History,
     drop_older_copies,
@@ -26,6 +27,7 @@ from breadth.adapters.trl.history import (
     read_history,
     refuse_pickle,
 )
+from breadth.base.errors import UnknownFormatError
 from breadth.runs.jsonl import read_text_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 
@@ -228,6 +230,10 @@ class TrlImporter:
     def recognises(self, path: Path, start: bytes) -> str | None:
         """Return a file's kind by its first bytes."""
         text = start.removeprefix(BOM).lstrip()
+        if path.name == OBJECTIVE_FILE:
+            raise UnknownFormatError(
+                path, "is the state of a chain in a checkpoint.", "The log is trainer_state.json next to it."
+            )
         if path.name == PICKLED_ARGUMENTS and start.startswith((b"PK", b"\x80")):
             return "pickled arguments"
         if start.startswith(b"PAR1"):
