@@ -47,6 +47,10 @@ class TuningResult:
     policy: Policy
     """Policy that `solve` and `serve` run."""
 
+    def __repr__(self) -> str:
+        score = f"{self.score:.0%} {self.evidence.score_name} at {self.cost:,.0f} tokens per question"
+        return f"<TuningResult {self.choice.option.name}: {score}>"
+
     @property
     def stops_early(self) -> StopOption | None:
         """The stop rule of the policy; None when it never stops early."""
