@@ -19,7 +19,7 @@ from typing import Any
 
 from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
-from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.finding import CannotTell, Finding, Prescription, worst_severity
 from breadth.doctor.lab_effects import LAB_EFFECTS, describe_lab_effect
 from breadth.doctor.overview import metric_curves
@@ -192,7 +192,7 @@ def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
         return Verdict(Severity.CANNOT_TELL, f"{prefix}No check could be made.", "Each lacks data it needs; see below.")
     if not diagnosis.is_good:
         doubts = [f"{check.name}: {check.missing}." for check in diagnosis.inconclusive_checks]
-        reason = " ".join(doubts[:MAX_DOUBTS]) or "The log holds no score: without one, no run is healthy or not."
+        reason = " ".join(doubts[:MAX_DOUBTS]) or explain_missing_score(diagnosis.evidence)
         return Verdict(
             Severity.CANNOT_TELL,
             f"{prefix}Nothing is shown to be wrong, and the numbers do not show that all is well.",
@@ -204,6 +204,14 @@ def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
         "Each was looked for, and excluded by the number next to it.",
         [Fact(excluded.name, excluded.because) for excluded in diagnosis.excluded if excluded.because],
     )
+
+
+def explain_missing_score(evidence: Evidence) -> str:
+    """Say why the score decides nothing: it was not logged, or at too few steps."""
+    score = evidence.series("reward")
+    if score is None or not len(score):
+        return "The log holds no score: without one, no run is healthy or not."
+    return f"The score was logged at {pluralize(len(score), 'step')}; {MIN_POINTS} are needed to see where it goes."
 
 
 def render_finding(finding: Finding, prefix: str) -> Verdict:
@@ -238,7 +246,8 @@ def prescription_lines(
     """Yield one prescription as comments, then its patch."""
     from textwrap import wrap
 
-    text = f"{number}. {prescription.action}. {prescription.why}"
+    stop = "" if prescription.action.endswith((".", "?")) else "."
+    text = f"{number}. {prescription.action}{stop} {prescription.why}"
     found = describe_lab_effect(prescription.effect)
     text += f" {found}" if found else ""
     text += f" But: {prescription.side_effect}" if prescription.side_effect else ""
