@@ -62,6 +62,12 @@ def test_what_is_there_is_counted(run: Run) -> None:
     assert here["entropy is"][0] == "exact, token-mean, response tokens, temperature 1"
 
 
+def test_metrics_of_an_evaluation_alone_are_counted(tmp_path: Path) -> None:
+    RunWriter(tmp_path).metrics(1, {"inference/confidence": 0.5, "inference/correct": 1.0}, split="eval")
+    here = facts(Run.open(tmp_path), "What is here")
+    assert (here["steps"][0], here["metrics"][0]) == ("1 to 1, 1 logged", 2)
+
+
 def test_what_is_missing_comes_with_its_switch(run: Run) -> None:
     missing = facts(run, "What is missing")
     assert "entropy" not in missing

@@ -102,7 +102,8 @@ def trainer_switches(run: Run) -> Mapping[str, str]:
 
 def contents_facts(run: Run) -> list[Fact]:
     """Return what the run folder holds."""
-    ours = [metric_label(name) for name in run.metric_names() if describe_metric(name)]
+    logged = run.metric_names() or run.metric_names("eval")
+    ours = [metric_label(name) for name in logged if describe_metric(name)]
     steps = sorted({point.step for point in run.points})
     facts = [
         Fact("trainer", run.header.trainer or "not known"),
@@ -113,7 +114,7 @@ def contents_facts(run: Run) -> list[Fact]:
         Fact("starts", run.attempts, note="the newest attempt of each step counts" if run.attempts > 1 else ""),
         Fact(
             "metrics",
-            len(run.metric_names()) or Missing("no metrics were logged"),
+            len(logged) or Missing("no metrics were logged"),
             note=f"known to us: {', '.join(ours)}" if ours else "",
         ),
     ]
