@@ -189,7 +189,7 @@ def lead_finding(findings: Sequence[Finding]) -> Finding:
 def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
     """Say that nothing was found, or why the numbers do not show that."""
     if not diagnosis.excluded:
-        return Verdict(Severity.CANNOT_TELL, f"{prefix}No check could be made.", "Each lacks data it needs; see below.")
+        return Verdict(Severity.CANNOT_TELL, f"{prefix}No check could be made.", "Each lacks data it needs.")
     if not diagnosis.is_good:
         doubts = [f"{check.name}: {check.missing}." for check in diagnosis.inconclusive_checks]
         reason = " ".join(doubts[:MAX_DOUBTS]) or explain_missing_score(diagnosis.evidence)
