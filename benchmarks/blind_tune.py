@@ -115,7 +115,7 @@ def judged(blind: TuningResult, truth: TuningResult) -> dict[str, Any]:
         "chosen": chosen.name,
         "best": best.name,
         "lost": None if lost is None else _plain(lost.difference),
-        "gain_over_one_draw": _plain(paired_difference(chosen.scores, by_name["one plain draw"].scores).difference),
+        "gain_over_one_draw": _plain(paired_difference(chosen.scores, by_name["one plain sample"].scores).difference),
         "expected": _plain(blind.choice.score),
         "best_thinking": {"blind": best_budget(blind), "others": best_budget(truth)},
         "falls_past_it": None if truth.hump is None else _plain(truth.hump.fall),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import breadth
 from breadth.base.errors import SettingsError
+from breadth.runs.reader import Run
 from breadth.runs.schema import Header
 from breadth.runs.writer import RunWriter
 from breadth.testing.fake_replies import Reply
@@ -69,12 +71,28 @@ def test_compare_returns_the_page(tmp_path: Path) -> None:
         breadth.compare(tmp_path / "base", tmp_path / "trained", samples=2, tokens=3)
 
 
+def test_a_run_folder_that_was_trained_into_twice_is_compared_by_its_last_run(tmp_path: Path) -> None:
+    rows = {"problem": ["a"] * 4 + ["b"] * 4, "answer": ["1", "2", "3", "4"] * 2, "reward": [1.0, 0.0, 0.0, 0.0] * 2}
+    RunWriter(tmp_path / "base", Header(name="base", trainer="trl")).rollouts(rows, 0)
+    for _ in range(2):
+        writer = RunWriter(tmp_path / "twice", Header(name="twice", trainer="trl"))
+        for step in range(20):
+            writer.metrics(step, {"reward": 0.5})
+        writer.rollouts(rows, 19)
+    run = Run.open(tmp_path / "twice")
+    assert len(run.all_runs) == 2
+    assert repr(run) == f"<Run '{tmp_path / 'twice'}': steps 20, metrics 1, rollout files 1>"
+    assert "twice, run 2 of 2, step 19" in repr(breadth.compare(tmp_path / "base", tmp_path / "twice"))
+
+
 def test_solve_answers_with_and_without_a_running_loop() -> None:
     async def work() -> None:
         async with FakeServer(Reply.from_text("The answer is 84.")) as server:
             awaited = await breadth.solve_async("What is 12 x 7?", url=server.url, policy="vote,n=2")
             called = await asyncio.to_thread(breadth.solve, "What is 12 x 7?", url=server.url, policy="vote,n=2")
             assert (awaited.answer.key, called.answer.key) == ("84", "84")
+            shown = re.sub(r"confidence [\d.]+|tokens \d+", "_", repr(awaited))
+            assert shown == "<SolveResult '84', _, samples 2, _>"
 
     asyncio.run(work())
 
@@ -95,6 +113,7 @@ def test_tune_measures_a_server_and_writes_a_policy_that_solve_runs(tmp_path: Pa
             )
             assert (tmp_path / "run" / "policy.toml").is_file()
             assert [option.name for option in result.options]
+            assert re.fullmatch(rf"<TuningResult {result.choice.option.name}: \d+% .+ per question>", repr(result))
             solved = await breadth.solve_async("4 + 1?", url=server.url, policy=str(tmp_path / "run" / "policy.toml"))
             assert solved.answer.key is not None
 

@@ -54,10 +54,15 @@ def test_the_mechanisms_keep_the_contract_of_their_page(example: Any) -> None:
     page.test_contract()
     assert page.DriftShare().needs
     assert page.DriftShare().surveys
+    for mechanism in (page.DriftMask, page.DriftShare):
+        assert mechanism.__doc__.count("\n") >= 2, "our own must say formula, source and harm"
 
 
 def test_the_strategy_keeps_the_contract_of_its_page(example: Any) -> None:
-    assert example("strategy.md").TwoRounds()
+    strategy = example("strategy.md").TwoRounds
+    assert strategy()
+    assert strategy.__doc__
+    assert strategy.__call__.__doc__, "our own are refused without it"
 
 
 def test_the_finding_keeps_the_contract_of_its_page(example: Any, tmp_path: Path) -> None:

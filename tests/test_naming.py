@@ -59,6 +59,7 @@ STOP_LIST = {
     r"starved": "zero-variance (groups)",
     r"inert": "without effect",
     r"coursework": "GRPO run",
+    r"lot": "batch",
 }
 """Words of no codebase of the field -> what to write instead."""
 OLD_METRIC = "starved_groups"

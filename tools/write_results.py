@@ -52,7 +52,7 @@ How to hold it against us:
 
 - The runs of other people were labelled by somebody who did not know the rules, but in the same words. Many labels are
   only likely, and failures of some kinds are rare among them. Names of metrics and formats of logs were widened after
-  the files were seen, labels unseen; the rules were changed after each lot. Only a first try is a test.
+  the files were seen, labels unseen; the rules were changed after each batch. Only a first try is a test.
 - The rules that read the whole course of a run are newer than the tables of the lab's runs and of the peers: those were
   made with the rules before, which compared the first and the last eighth.
 - The faults, the generated courses and the lab's runs are ours, and so is the choice of labels. Our doctor sees the
@@ -178,18 +178,18 @@ def doctor_page() -> str:
 
 
 def runs_lines() -> list[str]:
-    """Write the section of other people's runs: the first try of each lot, and where it is now, next to a peer."""
+    """Write the section of other people's runs: the first try of each batch, and where it is now, next to a peer."""
     found = read("doctor/runs")
     lines = ["## Real runs of other people", "", f"`{found['command']}`", ""]
     rows = []
-    for lot, seen in found["lots"].items():
+    for batch, seen in found["lots"].items():
         now = seen["now"]
         rows.append(
-            [lot, "breadth, first try", seen["first try"]["failures named"], seen["first try"]["healthy alarmed"]]
+            [batch, "breadth, first try", seen["first try"]["failures named"], seen["first try"]["healthy alarmed"]]
         )
-        rows += [[lot, f"{tool}, now", now[tool]["failures named"], now[tool]["healthy alarmed"]] for tool in now]
-    lines += [f"- Lot {lot}: {seen['what']}." for lot, seen in found["lots"].items()]
-    lines += ["", *table(["lot", "tool", "failures named", "healthy alarmed"], rows), ""]
+        rows += [[batch, f"{tool}, now", now[tool]["failures named"], now[tool]["healthy alarmed"]] for tool in now]
+    lines += [f"- Batch {batch}: {seen['what']}." for batch, seen in found["lots"].items()]
+    lines += ["", *table(["batch", "tool", "failures named", "healthy alarmed"], rows), ""]
     return lines
 
 

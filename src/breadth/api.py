@@ -200,7 +200,8 @@ def read_policies(
         )
         if not collected:
             raise no_runs_error([Path(place)], sources, "no run")
-        opened += [(run, steps) for _, run in collected]
+        latest = {run.folder: run for _, run in collected}  # rollouts belong to the last run of a folder
+        opened += [(run, steps) for run in latest.values()]
     split = choose_split([run for run, _ in opened])
     called = [run.name for run, _ in opened]
     if len(opened) == len(runs):  # runs of one name in several folders are called by the ends of their paths

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def test_help_of_a_verb_is_fast_to_load() -> None:
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
         == "[]"
     )
+
+
+@pytest.mark.parametrize("verb", [("serve",), ("tune",), ("lab", "serve")])
+def test_help_wraps_at_the_width_of_the_terminal_only(
+    verb: tuple[str, ...], breadth: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = breadth(*verb, "--help").stdout.partition("╭")[0]
+    lines = [line.strip() for line in text.splitlines()]
+    for line, following in pairwise(lines):
+        if line and following:
+            assert len(f"{line} {following.split()[0]}") > 78, f"broken before the edge: {line}"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")

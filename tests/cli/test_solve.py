@@ -266,6 +266,7 @@ def test_the_reply_comes_first_and_the_cost_last() -> None:
     assert "0.969 that the model gives this answer most often" in "\n".join(lines)
     assert "1,234 tokens written, 50 read (10 cached), 1.50 s" in lines[-1]
     assert "█████" in "\n".join(lines)
+    assert "4 for 42" in "\n".join(lines)
 
 
 def test_failures_ties_and_notes_are_said() -> None:
@@ -301,7 +302,8 @@ def test_a_file_ends_with_its_sums() -> None:
     rows = [row(correct=True), row(correct=False, answer=None, confidence=None)]
     # Wilson at 1 of 2: (0.09, 0.91).
     assert describe_totals(rows) == (
-        "2 questions, 10 samples (0 failed), 2,468 tokens written; right: 1 of 2 (0.09 to 0.91), 2,468 tokens for each"
+        "2 questions, 10 samples (0 failed), 2,468 tokens written; right: 1 of 2 (9% to 91%), 2,468 tokens per"
+        " right answer"
     )
     console = Console(width=100)
     with console.capture() as captured:

@@ -162,7 +162,7 @@ def test_a_ceiling_of_nothing_is_refused_before_anything(tune: Command) -> None:
 
 def test_a_ceiling_is_consent(tune: Command, url: str) -> None:
     done = tune(url, *SMALL, "--budgets", "16", "--budget-tokens", "700")
-    # 2 x 36 + 2 x 20 = 112 tokens a question; nine tenths of 700 pay for five.
+    # 2 x 36 + 2 x 20 = 112 tokens per question; nine tenths of 700 pay for five.
     assert "5 questions of 16 (within the token limit) x (2 plain + 1 budget x 2 forced)" in done.stderr
 
 

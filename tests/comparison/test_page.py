@@ -18,11 +18,11 @@ def test_every_part_is_there_in_order(broad: Run, narrow: Run) -> None:
     assert verdict.severity is Severity.CANNOT_TELL
     assert (
         verdict.headline
-        == "For 4 draws a question: broad, step 0 with a vote of 4, 56.2% right. It is not shown to beat narrow,"
+        == "For 4 samples per question: broad, step 0 with a vote of 4, 56.2% right. It is not shown to beat narrow,"
         " step 50."
     )
     tables = {section.title: section for section in page.sections if isinstance(section, Table)}
     assert [section.title for section in page.sections if isinstance(section, Curve)] == ["pass@k", "maj@k"]
-    assert tables["Less narrow, step 50, problem by problem"].rows[0][3].value == 0.5  # type: ignore[union-attr]
+    assert tables["Difference to narrow, step 50, problem by problem"].rows[0][3].value == 0.5  # type: ignore[union-attr]
     assert isinstance(tables["Breadth"].rows[0][3], Missing)
     assert tables["Beyond the samples"].rows[0][3] == "too few samples to test"

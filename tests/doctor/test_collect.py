@@ -71,6 +71,20 @@ def test_run_folders_are_found_inside_a_folder(tmp_path: Path) -> None:
     assert [case.name for case in found.cases] == ["one", "two"]
 
 
+def test_notes_next_to_run_folders_are_no_runs(tmp_path: Path) -> None:
+    RunWriter(tmp_path / "runs" / "one", Header(name="one")).metrics(1, {"entropy": 0.5})
+    notes = tmp_path / "runs" / "128.json"
+    notes.write_text(json.dumps({"accuracy": [0.0, 0.25] * 20, "answer_entropy": [0.1] * 40}), encoding="utf-8")
+    history(tmp_path / "runs" / "two" / "trainer_state.json")
+    found = collect_evidence([tmp_path / "runs"], tmp_path / "work")
+    assert [case.name for case in found.cases] == ["one", "two"]
+    assert [(Path(remark.file).name, remark.remedy) for remark in found.unused] == [
+        ("128.json", "Name the file itself to have it read.")
+    ]
+    both = collect_evidence([tmp_path / "runs", notes], tmp_path / "again")
+    assert len(both.cases) == 3
+
+
 def test_junk_in_a_folder_is_passed_over_with_its_reason(tmp_path: Path) -> None:
     history(tmp_path / "mix" / "trainer_state.json")
     (tmp_path / "mix" / "weights.pt").write_bytes(b"\x80\x04....")

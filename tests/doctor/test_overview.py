@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,12 @@ def test_what_is_there_is_counted(run: Run) -> None:
     assert here["entropy is"][0] == "exact, token-mean, response tokens, temperature 1"
 
 
+def test_metrics_of_an_evaluation_alone_are_counted(tmp_path: Path) -> None:
+    RunWriter(tmp_path).metrics(1, {"inference/confidence": 0.5, "inference/correct": 1.0}, split="eval")
+    here = facts(Run.open(tmp_path), "What is here")
+    assert (here["steps"][0], here["metrics"][0]) == ("1 to 1, 1 logged", 2)
+
+
 def test_what_is_missing_comes_with_its_switch(run: Run) -> None:
     missing = facts(run, "What is missing")
     assert "entropy" not in missing
@@ -80,6 +87,25 @@ def test_a_shaped_reward_is_said_to_grade_nothing(tmp_path: Path) -> None:
     RunWriter(tmp_path).rollouts({"problem": ["a"] * 3, "reward": [0.0, 0.5, 1.0]}, 1)
     graded = facts(Run.open(tmp_path), "What is here")["right or wrong"][0]
     assert isinstance(graded, Missing)
+    assert "more than two values" in graded.reason
+
+
+def test_without_any_reward_none_is_spoken_of_and_the_way_to_a_grade_is_shown(tmp_path: Path) -> None:
+    RunWriter(tmp_path, Header(trainer="trl")).rollouts({"problem": ["a"] * 3, "answer": ["1", "2", "2"]}, 1)
+    here = facts(Run.open(tmp_path), "What is here")
+    graded, note = here["right or wrong"]
+    assert isinstance(graded, Missing)
+    assert "there is no reward" in graded.reason
+    assert "correct='REWARD'" in note
+    assert here["rollouts"][0] == "3 of 1 problem at 1 step"
+
+
+def test_only_a_known_time_is_shown_as_the_time_of_making(run: Run) -> None:
+    def names(shown: Run) -> list[str]:
+        return [fact.name for fact in overview(shown).provenance]
+
+    assert names(run) == ["run", "created", "from"]
+    assert names(replace(run, header=replace(run.header, created=""))) == ["run", "from"]
 
 
 def test_remarks_and_broken_files_are_shown(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from breadth.doctor.diagnosis import RunDiagnosis, diagnose_run
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import Change, Finding, Loop, Prescription
 from breadth.doctor.findings.entropy_collapse import FINDING as COLLAPSE
+from breadth.doctor.findings.no_learning import FINDING as NO_LEARNING
+from breadth.doctor.findings.numerical_failure import FINDING as NUMERICAL
 from breadth.doctor.findings.score_collapse import FINDING as SCORE_COLLAPSE
 from breadth.doctor.findings.truncation import FINDING as TRUNCATION
-from breadth.doctor.page import doctor_page, lead_finding, render_patch, to_json
+from breadth.doctor.page import doctor_page, lead_finding, list_unused, render_patch, to_json
 from breadth.report.sections import Curve, Fact, Facts, Listing, Severity, Table, Text, Verdict
 from breadth.runs.schema import Remark
 
@@ -51,6 +53,22 @@ def test_verdict_then_picture_then_proof_then_patch(make: Any, around: Callable[
     assert [fact.value for fact in page.provenance] == ["a.json: log", "b.pt is a pickle."]
 
 
+def test_files_that_were_not_read_for_one_reason_are_one_line() -> None:
+    unknown = [
+        Remark(f"is of no kind we know; it starts with '{number}'.", f"x/{number}.json", None, "Map it.")
+        for number in range(6)
+    ]
+    facts = list_unused([*unknown, Remark("is a pickle.", "x/a.bin", None, "Write JSON.")], 2)
+    assert [(fact.value, fact.note) for fact in facts] == [
+        (
+            "0.json is of no kind we know; it starts with '0'. The same for 1.json, 2.json, 3.json and 2 more.",
+            "Map it.",
+        ),
+        ("a.bin is a pickle.", "Write JSON."),
+    ]
+    assert [fact.value for fact in list_unused(unknown, 0)] == ["and 6 more files"]
+
+
 def healthy(make: Any, around: Callable[..., Any]) -> Evidence:
     """Return a run whose score rises while its entropy stays."""
     case: Evidence = make(entropy=around(0.5 + 0 * T, 0.01), reward=around(0.3 + 0.3 * T, 0.01, 1))
@@ -79,6 +97,20 @@ def test_without_a_score_nothing_found_is_no_good_news(make: Any, around: Callab
     overview = doctor_page([one, one], CollectedEvidence()).sections[0]
     assert isinstance(overview, Table)
     assert overview.rows[0][1] == "cannot tell"
+
+
+def test_a_score_of_a_few_steps_is_not_called_absent(make: Any) -> None:
+    one = diagnose_run(make(reward=[0.1, 0.2, 0.3]), {"numerical-failure": NUMERICAL, **WITH_SCORE})
+    verdict = doctor_page([one], CollectedEvidence()).sections[0]
+    assert isinstance(verdict, Verdict)
+    assert "The score was logged at 3 steps; 8 are needed" in verdict.body
+
+
+def test_a_question_as_an_action_ends_with_its_own_mark(make: Any, around: Callable[..., Any]) -> None:
+    flat = make(reward=around(0.5 + 0 * T, 0.01), entropy=around(0.5 + 0 * T, 0.01))
+    page = doctor_page([diagnose_run(flat, {"no-learning": NO_LEARNING})], CollectedEvidence())
+    (patch,) = [section for section in page.sections if isinstance(section, Listing)]
+    assert "do the texts end? Most runs" in " ".join(patch.text.replace("#", "").split())
 
 
 def test_an_undecided_check_of_what_matters_is_a_doubt(make: Any, around: Callable[..., Any]) -> None:

@@ -21,10 +21,10 @@ def test_the_list_has_a_column_for_what_any_run_logged(tmp_path: Path) -> None:
     table, listing = page.sections
     assert isinstance(table, Table)
     assert isinstance(listing, Listing)
-    assert [column.name for column in table.columns] == ["no.", "run", "trainer", "steps", "reward", "eval rollouts"]
+    assert [column.name for column in table.columns] == ["run", "number", "trainer", "steps", "reward", "eval rollouts"]
     (first, second) = table.rows
-    assert (first[1:4], first[5]) == (("a", "trl", "3 to 3"), "-")
-    assert tuple(second) == (2, "b", "-", "-", "-", 1)
+    assert (first[:4], first[5]) == (("a", 1, "trl", "3 to 3"), "-")  # a narrow terminal heads each run with its name
+    assert tuple(second) == ("b", 2, "-", "-", "-", 1)
     assert listing.text == f"breadth show {tmp_path} --run a"
 
 

@@ -87,7 +87,7 @@ def test_impossible_progress_is_refused() -> None:
         Progress(3, graded=1, solved=2)
     with pytest.raises(SettingsError, match="draws = 1"):
         Progress(1, graded=2)
-    with pytest.raises(SettingsError, match="at least one draw"):
+    with pytest.raises(SettingsError, match="at least one sample"):
         Grant("a", 0)
 
 

@@ -44,7 +44,7 @@ def test_a_file_holds_everything(tmp_path: Path) -> None:
         ("adaptve-vote", CatalogueError, "Did you mean 'adaptive-vote'"),
         ("adaptive-vote,mst=3", SettingsError, "Did you mean 'most'"),
         ("adaptive-vote,most=many", SettingsError, "need int"),
-        ("adaptive-vote,most=0", SettingsError, "at least one draw"),
+        ("adaptive-vote,most=0", SettingsError, "at least one sample"),
         ("adaptive-vote,most", SettingsError, "<setting>=<value>"),
         ("adaptive-vote,stop.kind=leed", CatalogueError, "lead"),
         ("", CatalogueError, "strategies"),

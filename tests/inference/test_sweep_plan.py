@@ -47,7 +47,7 @@ def test_a_plan_survives_a_table() -> None:
         ((), (1,), "plain arm first"),
         (forced_arms([8], UNMARKED_THINKING, 1), (1,), "plain arm first"),
         ((Arm("x", Single(), 2),), (1, 4), "up to the number"),
-        ((Arm("x", Single(), 2),), (), "at least one draw"),
+        ((Arm("x", Single(), 2),), (), "at least one sample"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused(arms: tuple[Arm, ...], widths: tuple[int, ...], said: str) -> None:

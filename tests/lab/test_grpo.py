@@ -14,7 +14,7 @@ import torch
 
 pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
-from breadth.adapters.trl.trainer import OBJECTIVE_FILE
+from breadth.adapters.trl.history import OBJECTIVE_FILE
 from breadth.base import settings
 from breadth.base.errors import BrokenFileError, SettingsError, WriteError
 from breadth.lab import grpo

@@ -138,7 +138,7 @@ def test_fixed_decimals() -> None:
         (0.0, -0.3, 0.3, "0.00 (-0.30 to 0.30)"),
         (1.0, 1.0, 1.0, "1 (1 to 1)"),
         (2e-6, 1e-6, 3e-6, "2e-6 (1e-6 to 3e-6)"),
-        (0.5, 0.4999999999, 0.5000000001, "0.500000 (0.500000 to 0.500000)"),
+        (0.5, 0.4999999999, 0.5000000001, "0.5 (0.5 to 0.5)"),
         (0.42, math.nan, math.nan, "0.42 (no interval)"),
         (math.nan, math.nan, math.nan, "NaN (no interval)"),
         # Only one finite side, 0.04 away: one digit of it.

@@ -52,3 +52,9 @@ def test_every_step_has_its_own_underline() -> None:
     lines = re.findall(r"\.t(\d) \{[^}]*border-bottom: ([^;]+) var", stylesheet())
     assert [int(step) for step, _ in lines] == list(range(1, SHADES + 1))
     assert len({line for _, line in lines}) == SHADES
+
+
+def test_a_patch_wraps_and_never_scrolls_sideways() -> None:
+    (rule,) = re.findall(r"^pre \{([^}]*)\}", stylesheet(), re.MULTILINE)
+    assert "white-space: pre-wrap" in rule
+    assert "overflow-x" not in rule

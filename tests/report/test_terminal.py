@@ -110,6 +110,18 @@ def test_names_and_values_stand_side_by_side() -> None:
     assert lines[2] == "name indeed"
 
 
+def test_a_setting_is_broken_where_its_parts_meet(printed: Callable[..., str]) -> None:
+    name, note = "actor_rollout_ref.actor.clip_ratio_high=0.28", "by actor_rollout_ref.actor.ppo_mini_batch_size=256"
+    found = [line for line in lines(printed(Facts("", [Fact(name, 1, note=note)]), 60)) if line][1:]
+    # Two fifths of 60 columns are 24 for the name; 34 are left for the note.
+    assert found == [
+        "actor_rollout_ref.actor.  1",
+        "clip_ratio_high=0.28      by",
+        "                          actor_rollout_ref.actor.ppo_mini_",
+        "                          batch_size=256",
+    ]
+
+
 def test_indented() -> None:
     assert shown(indent([Pen(80).words("a"), Pen(80).words("b")])) == "  a\n  b\n"
 

@@ -34,7 +34,12 @@ def test_a_console_log_and_the_state_it_saved_are_one_run(tmp_path: Path) -> Non
     ((name, group),) = group_by_run([*found])
     assert (name, group) == ("mine", found)
     other = RecognisedFile(output / "again.log", TRL, "console log")
-    assert [name for name, _ in group_by_run([*found[:2], other])] == ["mine", "checkpoint-5", "again"]
+    assert [name for name, _ in group_by_run([*found[:2], other])] == [
+        f"{tmp_path.name}/mine",
+        "mine/checkpoint-5",
+        "again",
+    ]
+    assert [name for name, _ in group_by_run([found[1]])] == ["mine"]
 
 
 def test_dumps_without_a_log_are_one_run(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_named_files_are_refused_for_a_reason(tmp_path: Path) -> None:
         import_files([pickled], tmp_path / "run", importers=importers)
     with pytest.raises(UnknownFormatError, match=r"starts with 'hello'"):
         import_files([foreign], tmp_path / "run", importers=importers)
-    with pytest.raises(UnknownFormatError, match="is empty"):
+    with pytest.raises(UnknownFormatError, match=r"is empty\.\n  -> Wait until something is written"):
         import_files([empty], tmp_path / "run", importers=importers)
     with pytest.raises(BrokenFileError, match="cannot be read"):
         import_files([tmp_path / "none"], tmp_path / "run", importers=importers)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import pytest
@@ -261,8 +262,11 @@ def test_a_server_that_draws_nothing_is_an_error(fault: Status | Hang | None, mo
 
 
 def test_a_server_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ServerError, match="No server answers"):
-        asyncio.run(probe("http://127.0.0.1:9"))
+    with socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        with pytest.raises(ServerError, match=rf"No server answers at {address} \(connection refused\)"):
+            asyncio.run(probe(address))
 
 
 def test_one_of_several_models_must_be_named() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from breadth.base.errors import CatalogueError
+from breadth.base.errors import CatalogueError, MechanismError
 from breadth.testing.mechanism_samples import SEQUENCES, sample_rollouts, sample_step
 from breadth.training.catalogue import MECHANISMS
 from breadth.training.chain import Chain
@@ -104,6 +104,11 @@ def test_what_somebody_means_by_a_chain(tmp_path: Path) -> None:
         == resolve_chain(str(file))
         == chain
     )
+
+
+def test_a_mechanism_alone_is_no_objective() -> None:
+    with pytest.raises(MechanismError, match="An objective cannot be a GroupAdvantage"):
+        resolve_chain(GroupAdvantage())  # type: ignore[arg-type]  # the mistake
 
 
 def test_a_recipe_that_is_none_gets_the_nearest_name() -> None:

@@ -43,7 +43,7 @@ def test_options_are_sorted_by_cost_and_carry_their_strategies(made: Made) -> No
     evidence = made([[0, 1], [0, 0]], {8: [[1], [0]], 64: [[0], [0]]}, widths=(1, 2))
     options = list_options(evidence)
     assert [(option.name, option.cost) for option in options] == [
-        ("one plain draw", 10),
+        ("one plain sample", 10),
         ("think 8", 12),
         ("vote of 2", 20),
         ("think 64", 68),
@@ -91,7 +91,7 @@ DEFAULT = 1
 def chosen(
     scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], costs: Sequence[float] = COSTS, seed: int = 0
 ) -> OptionChoice:
-    """Choose among options of which the second is one plain draw and the others are forced thinking."""
+    """Choose among options of which the second is one plain sample and the others are forced thinking."""
     options = [
         Option(
             f"o{place}",
@@ -151,7 +151,7 @@ def test_the_range_of_costs_holds_the_choice() -> None:
 
 
 def test_a_cheaper_option_needs_proof_that_it_loses_little() -> None:
-    # The cheap option gives the same answers as one plain draw, and nothing dearer does better.
+    # The cheap option gives the same answers as one plain sample, and nothing dearer does better.
     # From 60 questions that all agree a loss of 6 % cannot be left out; from 150 it can.
     base = drawn([0.6], 150, 1)
     same = np.hstack([base] * 6)
@@ -186,7 +186,7 @@ def test_equal_costs_do_not_matter() -> None:
 def test_an_option_that_varies_much_is_not_chosen_for_its_wide_error() -> None:
     # The dearest gains a tenth on every question. The one before it is all or nothing: 0.05 below the best, with a
     # standard error of
-    # 0.072, and no more above one plain draw.
+    # 0.072, and no more above one plain sample.
     plain = np.full(40, 0.5)
     wild = np.tile([1.0, 0.1], 20)
     choice = chosen(np.column_stack([plain - 0.4, plain, plain - 0.2, plain - 0.2, wild, plain + 0.1]))
@@ -196,7 +196,7 @@ def test_an_option_that_varies_much_is_not_chosen_for_its_wide_error() -> None:
 
 def test_a_gain_that_is_gone_on_other_questions_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = drawn([0.3, 0.5, 0.6, 0.75, 0.77, 0.6], 60, 0)
-    # Whatever the folds choose, it does worse there than one plain draw.
+    # Whatever the folds choose, it does worse there than one plain sample.
     monkeypatch.setattr("breadth.tuning.choice.cross_fit", lambda table, *_: (table[:, 0], [0] * 5))
     choice = chosen(scores)
     assert (choice.outcome, choice.option.name, choice.is_conclusive, choice.agreement) == (

@@ -56,7 +56,7 @@ def test_everything_measured_is_on_the_page(swept: Swept, tmp_path: Path) -> Non
         "Spread of answers against thinking",
         "Thinking and width together",
         "What the samples look like",
-        "Longer thinking against more draws, at equal tokens",
+        "Longer thinking against more samples, at equal tokens",
         "When the vote of 8 may stop",
         "Confidence",
         "The policy",
@@ -64,7 +64,7 @@ def test_everything_measured_is_on_the_page(swept: Swept, tmp_path: Path) -> Non
     assert page.subtitle == "the server's model on 50 questions with right answers, 12 samples each"
     assert len(json.loads(render_json(page))["sections"]) == len(page.sections)
     save_html(page, tmp_path / "page.html")
-    assert "Longer thinking against more draws" in (tmp_path / "page.html").read_text()
+    assert "Longer thinking against more samples" in (tmp_path / "page.html").read_text()
 
 
 def test_the_chosen_option_is_marked_in_the_chart(swept: Swept) -> None:
@@ -73,7 +73,7 @@ def test_the_chosen_option_is_marked_in_the_chart(swept: Swept) -> None:
         section for section in page.sections if isinstance(section, Curve) and section.title == "Accuracy against cost"
     ]
     assert curve.events[0].label == "chosen: vote of 8"
-    assert [line.name for line in curve.series] == ["plain draws, voted on", "thinking forced"]
+    assert [line.name for line in curve.series] == ["plain samples, voted on", "thinking forced"]
     assert list(curve.series[0].x) == [36, 72, 144, 288]
 
 
@@ -104,8 +104,14 @@ def voted(swept: Swept) -> TuningResult:
 
 def test_options_are_listed_cheapest_first_with_the_choice_marked(voted: TuningResult) -> None:
     table = build_options_table(voted)
-    assert [column.name for column in table.columns] == ["option", "draws", "accuracy", "tokens a question", "seconds"]
-    names = ["one plain draw", "think 32", "vote of 2", "think 128", "vote of 4", "vote of 8 (chosen, highest)"]
+    assert [column.name for column in table.columns] == [
+        "option",
+        "samples",
+        "accuracy",
+        "tokens per question",
+        "seconds",
+    ]
+    names = ["one plain sample", "think 32", "vote of 2", "think 128", "vote of 4", "vote of 8 (chosen, highest)"]
     assert [row[0] for row in table.rows] == names
     assert table.rows[0][2] == score_interval(voted.options[0])
 
@@ -152,7 +158,7 @@ def test_stop_rules_are_listed_with_the_one_taken(voted: TuningResult) -> None:
     assert isinstance(table, Table)
     assert table.title == "When the vote of 8 may stop"
     assert [str(row[0]).endswith(" (chosen)") for row in table.rows].count(True) == 1
-    assert table.columns[-1].name == "as all 8 draws"
+    assert table.columns[-1].name == "as all 8 samples"
     tokens = [float(str(row[4])) for row in table.rows]
     assert tokens == sorted(tokens)
 

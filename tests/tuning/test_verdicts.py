@@ -31,7 +31,7 @@ def test_a_hump_is_a_warning_and_the_best_budget_the_headline(swept: Swept) -> N
     )
     assert choice.severity == Severity.GOOD
     assert choice.headline.startswith("Use 128 thinking tokens: ")
-    assert choice.headline.endswith(" right at 132 tokens a question.")
+    assert choice.headline.endswith(" right at 132 tokens per question.")
     assert "cross-fitted" in choice.body
     assert hump.severity == Severity.WARNING
     assert "peaks near 128 thinking tokens and falls towards 256" in hump.headline
@@ -50,20 +50,20 @@ def test_a_vote_that_stops_early_is_told_with_what_that_saves(swept: Swept) -> N
     assert f": {found.score:.0%} agreeing" in choice.headline
     assert [fact.name for fact in choice.numbers] == [
         "agreement to expect, whole vote",
-        "gain over one plain draw",
-        "tokens a question, whole vote",
+        "gain over one plain sample",
+        "tokens per question, whole vote",
         "tokens when stopping early",
     ]
     assert (
         equal.headline
-        == "At equal tokens more draws beat longer thinking: a vote of 3 against one trace of 128 thinking tokens."
+        == "At equal tokens more samples beat longer thinking: a vote of 3 against one trace of 128 thinking tokens."
     )
 
 
 def test_too_few_questions_are_told(swept: Swept) -> None:
     choice, *_ = write_verdicts(judged(swept(lambda _: 0.5, 6)))
     assert choice.severity == Severity.CANNOT_TELL
-    assert choice.headline == "No option is shown to beat one plain draw on 6 questions: one plain draw is kept."
+    assert choice.headline == "No option is shown to beat one plain sample on 6 questions: one plain sample is kept."
     assert "Below 12 questions nothing is chosen" in choice.body
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import inspect
 import os
 import sys
 from importlib import import_module
@@ -60,7 +61,8 @@ def load_verb(name: str, place: str) -> Any:
     if isinstance(verb, typer.Typer):
         return get_command(verb)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(name)(verb)
+    paragraphs = inspect.cleandoc(verb.__doc__ or "").split("\n\n")  # Typer would keep the line breaks of the source
+    single.command(name, help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(verb)
     return get_command(single)
 
 

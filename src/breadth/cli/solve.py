@@ -307,7 +307,7 @@ def vote_lines(votes: Sequence[Mapping[str, Any]]) -> list[Text]:
         bar = "█" * max(1, round(BAR_WIDTH * vote["share"]))
         lines.append(
             Text.assemble(
-                (f"{bar:<{BAR_WIDTH}} ", "cyan"), f"{vote['votes']:g} ", (label, "bold" if vote is votes[0] else "")
+                (f"{bar:<{BAR_WIDTH}} ", "cyan"), f"{vote['votes']:g} for ", (label, "bold" if vote is votes[0] else "")
             )
         )
     if len(votes) > SHOWN_ANSWERS:
@@ -347,6 +347,6 @@ def describe_totals(rows: Sequence[Mapping[str, Any]]) -> str:
     graded = [row["correct"] for row in rows if "correct" in row]
     if graded:
         right = wilson(sum(graded), len(graded))
-        text += f"; right: {sum(graded)} of {len(graded)} ({right.low:.2f} to {right.high:.2f})"
-        text += f", {tokens / sum(graded):,.0f} tokens for each" if any(graded) else ""
+        text += f"; right: {sum(graded)} of {len(graded)} ({right.low:.0%} to {right.high:.0%})"
+        text += f", {tokens / sum(graded):,.0f} tokens per right answer" if any(graded) else ""
     return text

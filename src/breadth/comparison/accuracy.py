@@ -16,6 +16,7 @@ from breadth.measure.paired_tests import PairedComparison, paired_difference
 from breadth.measure.pass_at_k import Extrapolation, extrapolate_pass_at_k, pass_at_k
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.measure.vote_counting import maj_at_k_by_problem
+from breadth.report.plaintext import pluralize
 from breadth.runs.outcomes import ANY_BUDGET, budget_condition, budget_name, read_samples, rollout_steps, sample_budgets
 from breadth.runs.paths import locate
 from breadth.runs.reader import Run
@@ -111,7 +112,7 @@ def read_checkpoint(run: Run, name: str, step: int, split: str, budget: int | No
     if np.isnan(samples.correct).any() or not len(samples):
         raise MeasureError(
             f"Some rollouts of {run.folder.name} at step {step} are neither right nor wrong.",
-            "Log a grade, or a reward with two values.",
+            "Log a grade, or a reward with two values: `breadth show RUN` says how.",
         )
     order = np.argsort(samples.problems, kind="stable")
     names = np.array(samples.names, dtype=object)[samples.problems[order]]
@@ -278,9 +279,9 @@ class PolicyChoice:
     curves: AccuracyCurves
     """Accuracy of the policy."""
     draws: int
-    """Samples that the budget pays for, at most those that were drawn."""
+    """Samples that the budget pays for, at most those there are."""
     cut: bool
-    """Whether the budget pays for more samples than were drawn."""
+    """Whether the budget pays for more samples than there are."""
     scores: FloatArray
     """Accuracy of its vote, problem by problem."""
 
@@ -292,7 +293,7 @@ class PolicyChoice:
     @property
     def method(self) -> str:
         """Description of how to answer."""
-        return "one draw" if self.draws < 3 else f"a vote of {self.draws}"
+        return "one sample" if self.draws < 3 else f"a vote of {self.draws}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +303,7 @@ class Recommendation:
     budget: str
     """Description of the budget."""
     choices: tuple[PolicyChoice, ...]
-    """Every policy that can pay for a draw, best first."""
+    """Every policy that can pay for a sample, best first."""
     against_next: PairedComparison | None
     """Score of the best less that of the second; None where there is only curves."""
 
@@ -318,7 +319,7 @@ def recommend(
     """Choose for a budget of samples or of tokens per question; shorter replies buy more samples per token."""
     most = int(curves[0].ks[-1])
     size = draws if draws is not None else most
-    budget = f"{tokens:,} tokens a question" if tokens is not None else f"{size} draws a question"
+    budget = f"{tokens:,} tokens per question" if tokens is not None else f"{pluralize(size, 'sample')} per question"
     choices = [choose_vote(policy, size, tokens) for policy in curves]
     able = sorted((choice for choice in choices if choice is not None), key=lambda choice: -choice.score.value)
     if not able:

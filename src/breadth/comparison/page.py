@@ -101,7 +101,7 @@ def choices_table(advice: Recommendation) -> Table:
         f"For {advice.budget}",
         columns,
         rows,
-        "A vote of two is one draw: a tie is broken by chance. Intervals over problems.",
+        "A vote of two is worth one sample: a tie is broken by chance. Intervals over problems.",
     )
 
 
@@ -158,7 +158,7 @@ def differences_table(curves: Sequence[AccuracyCurves]) -> Table:
             ]
         )
     columns = [Column("policy"), Column("pass@1", "%"), Column(f"maj@{most}", "%"), Column(f"pass@{most}", "%")]
-    return Table(f"Less {first.policy.name}, problem by problem", columns, rows, "Paired over problems.")
+    return Table(f"Difference to {first.policy.name}, problem by problem", columns, rows, "Paired over problems.")
 
 
 def verdicts_on_crossings(curves: Sequence[AccuracyCurves]) -> Iterator[Section]:
@@ -171,7 +171,7 @@ def verdicts_on_crossings(curves: Sequence[AccuracyCurves]) -> Iterator[Section]
         headline = f"pass@k of {names} crosses between k = {crossing.before} and k = {crossing.after}."
         significant = crossing.is_significant
         body = (
-            "The score of one draw was bought with breadth." if significant else "That both ends differ is not shown."
+            "The score of one sample was bought with breadth." if significant else "That both ends differ is not shown."
         )
         numbers = [
             Fact("leader ahead at k = 1 by", crossing.ahead.display_value, "%"),

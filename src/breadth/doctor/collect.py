@@ -20,7 +20,7 @@ from breadth.base.settings import parse_toml
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.trainer_config import DIALECTS, ConfigDialect, TrainerConfig, dialect_of, merge_configs
 from breadth.runs.grouping import group_by_run, is_log, make_unique
-from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
+from breadth.runs.importer import IMPORTERS, Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.importing import drop_contained_files, import_recognised, read_logs
 from breadth.runs.jsonl import MAX_ROW_BYTES, parse_json, read_error, read_head, read_json_rows
 from breadth.runs.parquet import read_parquet_rows, try_read_schema
@@ -238,6 +238,17 @@ class ClassifiedFiles:
             raise error
         self.refused.append(error)
 
+    def refuse_guesses(self, first: int) -> None:
+        """Pass over what was found with run folders and only looks like a log: notes and results are kept there too."""
+        guess = IMPORTERS.load("generic")
+        found, self.files[first:] = self.files[first:], []
+        for file in found:
+            if file.importer is guess and file.path not in self.named:
+                problem = "was found with run folders, and is no trainer's log."
+                self.refuse(UnknownFormatError(file.path, problem, "Name the file itself to have it read."))
+            else:
+                self.files.append(file)
+
 
 def classify_files(paths: Sequence[Path], importers: Sequence[Importer], *, only_runs: bool = False) -> ClassifiedFiles:
     """Classify files and folders; an unreadable file is an error if the user named it, else a remark.
@@ -253,12 +264,15 @@ def classify_files(paths: Sequence[Path], importers: Sequence[Importer], *, only
         if not os.path.lexists(path):
             raise NotARunError(path, "does not exist.", "Check the spelling.")
         refuse_whole_disk(path)
+        folders, files = len(sources.folders), len(sources.files)
         for number, file in enumerate(walk_files(path, sources, frozenset(real_path(path).parents))):
             refuse_too_many_files(path, number)
             try:
                 classify_file(file, importers, sources, may_be_data=not only_runs or file not in sources.named)
             except FileError as error:
                 sources.refuse(error)
+        if len(sources.folders) > folders:
+            sources.refuse_guesses(files)
     return sources
 
 

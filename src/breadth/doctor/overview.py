@@ -16,6 +16,7 @@ from breadth.doctor.evidence.record import clip_to_range, rollout_windows
 from breadth.measure.change_points import ChangePoint, find_change_points
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell, Missing
+from breadth.report.plaintext import pluralize
 from breadth.report.sections import Axis, Column, Curve, Event, Fact, Facts, Page, Section, Table, Text
 from breadth.report.sections import Series as Line
 from breadth.runs.importer import IMPORTERS
@@ -47,7 +48,7 @@ def overview(run: Run) -> Page:
     more = f" and {len(run.header.files) - 3} more" if len(run.header.files) > 3 else ""
     provenance = [
         Fact("run", run.name),
-        Fact("created", run.header.created),
+        *([Fact("created", run.header.created)] if run.header.created else []),
         Fact("from", f"{sources}{more}" or "a live run"),
     ]
     return Page(
@@ -101,7 +102,8 @@ def trainer_switches(run: Run) -> Mapping[str, str]:
 
 def contents_facts(run: Run) -> list[Fact]:
     """Return what the run folder holds."""
-    ours = [metric_label(name) for name in run.metric_names() if describe_metric(name)]
+    logged = run.metric_names() or run.metric_names("eval")
+    ours = [metric_label(name) for name in logged if describe_metric(name)]
     steps = sorted({point.step for point in run.points})
     facts = [
         Fact("trainer", run.header.trainer or "not known"),
@@ -112,15 +114,19 @@ def contents_facts(run: Run) -> list[Fact]:
         Fact("starts", run.attempts, note="the newest attempt of each step counts" if run.attempts > 1 else ""),
         Fact(
             "metrics",
-            len(run.metric_names()) or Missing("no metrics were logged"),
+            len(logged) or Missing("no metrics were logged"),
             note=f"known to us: {', '.join(ours)}" if ours else "",
         ),
     ]
     for split, counts in count_rollouts(run).items():
-        text = f"{counts['count']:,} of {counts['problems']:,} problems at {counts['steps']:,} steps"
+        text = (
+            f"{counts['count']:,} of {pluralize(counts['problems'], 'problem')} at {pluralize(counts['steps'], 'step')}"
+        )
         facts.append(Fact("rollouts" if split == "train" else "held-out rollouts", text))
     if run.rollout_files:
-        facts.append(Fact("right or wrong", describe_grading(run)))
+        grading = describe_grading(run)
+        switch = trainer_switches(run).get("correct") if isinstance(grading, Missing) else None
+        facts.append(Fact("right or wrong", grading, note=f"to see it: {switch}" if switch else ""))
     kind = run.header.entropies.get("entropy")
     if kind:
         temperature = f"temperature {kind.temperature:g}" if kind.temperature is not None else "temperature not logged"
@@ -142,18 +148,19 @@ def count_rollouts(run: Run) -> dict[str, dict[str, int]]:
 def describe_grading(run: Run) -> str | Missing:
     """Return how rollouts are known to be right or wrong."""
     if correctness_sql(run) is None:
-        return Missing("the reward has more than two values and no grade was logged; log a grade to measure pass@k")
+        why = "the reward has more than two values" if "reward" in run.columns else "there is no reward"
+        return Missing(f"{why} and no grade was logged, so pass@k cannot be measured")
     if run.header.reward_levels:
         low, high = run.header.reward_levels
         return f"a reward of {high:g} is right, {low:g} is wrong"
-    return "as graded by the trainer"
+    return "as graded when they were recorded"
 
 
 def missing_inputs(run: Run) -> list[Fact]:
     """Return what instruments lack, with the setting that switches it on."""
     switches = trainer_switches(run)
     absent = [name for name in INSTRUMENT_INPUTS if not has_input(run, name)]
-    notes = {name: f"switch on with {setting}" for name, setting in switches.items()}
+    notes = {name: f"to see it: {setting}" for name, setting in switches.items()}
     return [
         Fact(metric_label(name), f"would show {INSTRUMENT_INPUTS[name]}", note=notes.get(name, "")) for name in absent
     ]

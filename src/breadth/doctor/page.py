@@ -19,7 +19,7 @@ from typing import Any
 
 from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
-from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.finding import CannotTell, Finding, Prescription, worst_severity
 from breadth.doctor.lab_effects import LAB_EFFECTS, describe_lab_effect
 from breadth.doctor.overview import metric_curves
@@ -28,6 +28,7 @@ from breadth.report.cells import Cell
 from breadth.report.jsonable import to_jsonable
 from breadth.report.plaintext import pluralize
 from breadth.report.sections import Column, Fact, Facts, Listing, Page, Section, Severity, Table, Text, Verdict
+from breadth.runs.schema import Remark
 
 COMMENT_WIDTH = 74
 """Columns of a comment in a patch; fits a terminal of eighty."""
@@ -66,13 +67,23 @@ def doctor_page(diagnoses: Sequence[RunDiagnosis], collected: CollectedEvidence,
     files = [Fact("read", line) for line in collected.used[:most_used]]
     if (more := len(collected.used) - most_used) > 0:
         files.append(Fact("read", f"and {more} more"))
-    files += [
-        Fact("not read", f"{remark.file.rpartition('/')[2]} {remark.problem}", note=remark.remedy)
-        for remark in collected.unused[:most_unused]
-    ]
-    if (more := len(collected.unused) - most_unused) > 0:
-        files.append(Fact("not read", f"and {more} more files"))
-    return Page(title, sections, provenance=files)
+    return Page(title, sections, provenance=files + list_unused(collected.unused, most_unused))
+
+
+def list_unused(unused: Sequence[Remark], most: int) -> list[Fact]:
+    """Return the files that were not read; those with the same remedy together, for a checkpoint has many."""
+    groups: dict[str, list[Remark]] = {}
+    for remark in unused:
+        groups.setdefault(remark.remedy, []).append(remark)
+    facts = []
+    for remedy, (first, *others) in list(groups.items())[:most]:
+        names = [remark.file.rpartition("/")[2] for remark in (first, *others)]
+        rest = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        also = f" The same for {', '.join(names[1:4])}{rest}." if others else ""
+        facts.append(Fact("not read", f"{names[0]} {first.problem}{also}", note=remedy))
+    if (more := sum(map(len, list(groups.values())[most:]))) > 0:
+        facts.append(Fact("not read", f"and {pluralize(more, 'more file')}"))
+    return facts
 
 
 def run_table(diagnoses: Sequence[RunDiagnosis]) -> Table:
@@ -178,10 +189,10 @@ def lead_finding(findings: Sequence[Finding]) -> Finding:
 def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
     """Say that nothing was found, or why the numbers do not show that."""
     if not diagnosis.excluded:
-        return Verdict(Severity.CANNOT_TELL, f"{prefix}No check could be made.", "Each lacks data it needs; see below.")
+        return Verdict(Severity.CANNOT_TELL, f"{prefix}No check could be made.", "Each lacks data it needs.")
     if not diagnosis.is_good:
         doubts = [f"{check.name}: {check.missing}." for check in diagnosis.inconclusive_checks]
-        reason = " ".join(doubts[:MAX_DOUBTS]) or "The log holds no score: without one, no run is healthy or not."
+        reason = " ".join(doubts[:MAX_DOUBTS]) or explain_missing_score(diagnosis.evidence)
         return Verdict(
             Severity.CANNOT_TELL,
             f"{prefix}Nothing is shown to be wrong, and the numbers do not show that all is well.",
@@ -193,6 +204,14 @@ def render_no_finding(diagnosis: RunDiagnosis, prefix: str) -> Verdict:
         "Each was looked for, and excluded by the number next to it.",
         [Fact(excluded.name, excluded.because) for excluded in diagnosis.excluded if excluded.because],
     )
+
+
+def explain_missing_score(evidence: Evidence) -> str:
+    """Say why the score decides nothing: it was not logged, or at too few steps."""
+    score = evidence.series("reward")
+    if score is None or not len(score):
+        return "The log holds no score: without one, no run is healthy or not."
+    return f"The score was logged at {pluralize(len(score), 'step')}; {MIN_POINTS} are needed to see where it goes."
 
 
 def render_finding(finding: Finding, prefix: str) -> Verdict:
@@ -227,7 +246,8 @@ def prescription_lines(
     """Yield one prescription as comments, then its patch."""
     from textwrap import wrap
 
-    text = f"{number}. {prescription.action}. {prescription.why}"
+    stop = "" if prescription.action.endswith((".", "?")) else "."
+    text = f"{number}. {prescription.action}{stop} {prescription.why}"
     found = describe_lab_effect(prescription.effect)
     text += f" {found}" if found else ""
     text += f" But: {prescription.side_effect}" if prescription.side_effect else ""

@@ -23,7 +23,7 @@ SHOW_SCHEMA = 1
 LISTED_METRICS = ("reward", "entropy", "length")
 """Metrics of the list."""
 LIST_COLUMNS = ("trainer", "steps", *LISTED_METRICS, "train rollouts", "eval rollouts")
-"""Columns of the list behind number and name; one that no run fills is left out."""
+"""Columns of the list behind name and number; one that no run fills is left out."""
 
 
 def run_list_page(runs: Sequence[Run], paths: Sequence[str | Path]) -> Page:
@@ -31,11 +31,11 @@ def run_list_page(runs: Sequence[Run], paths: Sequence[str | Path]) -> Page:
     lines = [describe_run(run) for run in runs]
     names = [name for name in LIST_COLUMNS if any(name in line for line in lines)]
     rows: list[list[Cell]] = [
-        [number, run.name, *(line.get(name, "-") for name in names)]
+        [run.name, number, *(line.get(name, "-") for name in names)]
         for number, (run, line) in enumerate(zip(runs, lines, strict=True), 1)
     ]
     command = shlex.join(["breadth", "show", *(redact_address(str(path)) for path in paths), "--run", runs[0].name])
-    columns = [Column(name) for name in ("no.", "run", *names)]
+    columns = [Column(name) for name in ("run", "number", *names)]
     return Page(
         f"{len(runs)} runs",
         [

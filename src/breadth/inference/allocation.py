@@ -27,7 +27,7 @@ class Grant:
     """Number of samples."""
 
     def __post_init__(self) -> None:
-        require(self, "draws", self.draws >= 1, "at least one draw")
+        require(self, "draws", self.draws >= 1, "at least one sample")
 
 
 @dataclass(frozen=True)
@@ -175,10 +175,10 @@ class GreedyMarginal(Allocator):
         require(self, "chances", all(0 <= chance <= 1 for chance in self.chances.values()), "chances from 0 to 1")
         require(self, "chance", 0 <= self.chance <= 1, "a chance from 0 to 1")
         require(self, "strength", self.strength > 0, "a number of draws above 0")
-        require(self, "wave", self.wave >= 1, "at least one draw")
+        require(self, "wave", self.wave >= 1, "at least one sample")
         require(self, "price", 0 <= self.price < 1, "a chance from 0 to below 1")
         require(self, "score", self.score == self.score, "a number")
-        require(self, "most", self.most >= 1, "at least one draw")
+        require(self, "most", self.most >= 1, "at least one sample")
 
     def __call__(self, tasks: Sequence[str]) -> Allocation:
         """Grant waves to the largest gains."""
@@ -250,9 +250,9 @@ class Elimination(Allocator):
     """Most samples per task; 64 is the high end of usual votes."""
 
     def __post_init__(self) -> None:
-        require(self, "draws", self.draws >= 1, "at least one draw")
+        require(self, "draws", self.draws >= 1, "at least one sample")
         require(self, "score", self.score == self.score, "a number")
-        require(self, "most", self.most >= 1, "at least one draw")
+        require(self, "most", self.most >= 1, "at least one sample")
 
     def __call__(self, tasks: Sequence[str]) -> Allocation:
         """Grant rounds to the open tasks."""

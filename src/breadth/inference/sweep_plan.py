@@ -58,7 +58,7 @@ class SweepPlan:
 
     def __post_init__(self) -> None:
         require(self, "arms", bool(self.arms) and self.arms[0].budget is None, "a plain arm first")
-        require(self, "widths", bool(self.widths) and min(self.widths) >= 1, "widths of at least one draw")
+        require(self, "widths", bool(self.widths) and min(self.widths) >= 1, "widths of at least one sample")
         require(self, "widths", max(self.widths) <= self.arms[0].draws, "widths up to the number of plain samples")
 
     @property

@@ -373,7 +373,7 @@ def step_callback(on_step: OnStep) -> Any:
 
 def last_checkpoint(checkpoints: Path) -> str | None:
     """Return the newest checkpoint that is whole: the state of the objective is written last."""
-    from breadth.adapters.trl.trainer import OBJECTIVE_FILE
+    from breadth.adapters.trl.history import OBJECTIVE_FILE
 
     whole = [path for path in checkpoints.glob("checkpoint-*") if (path / OBJECTIVE_FILE).is_file()]
     found = sorted(whole, key=lambda path: int(path.name.split("-")[1]))

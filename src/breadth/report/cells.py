@@ -161,8 +161,8 @@ def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:
     """Return the decimals of an interval: two significant digits of its half width if these are below 35, else one.
 
     That is the rounding rule of the Particle Data Group (Review of Particle Physics, introduction, "Rounding"). None
-    means three digits for each number: the interval has no width, or its numbers are too small or too large to write
-    out.
+    means three digits for each number: the interval has no width that its decimals could show, or its numbers are too
+    small or too large to write out.
     """
     finite = [scale_to_unit(float(part), unit) for part in (cell.value, cell.low, cell.high) if math.isfinite(part)]
     width = max(finite, default=0.0) - min(finite, default=0.0)
@@ -171,7 +171,8 @@ def interval_decimals(cell: IntervalLike, unit: str = "") -> int | None:
     if not 0 < half < math.inf or not MIN_DECIMAL <= largest < MAX_DECIMAL:
         return None
     exponent = math.floor(math.log10(half))
-    return min(MAX_DECIMALS, (1 if half / 10.0**exponent < 3.55 else 0) - exponent)
+    decimals = (1 if half / 10.0**exponent < 3.55 else 0) - exponent
+    return decimals if decimals <= MAX_DECIMALS else None
 
 
 def format_cell(cell: Cell, unit: str = "", decimals: int | None = None, *, bare: bool = False) -> str:

@@ -113,7 +113,7 @@ dd { margin: 0; font-variant-numeric: tabular-nums; }
 .listed div:first-child { border-top: 0; }
 .listed dt { color: var(--muted); overflow-wrap: anywhere; }
 pre {
-  margin: 0; padding: 1rem 1.125rem; overflow-x: auto;
+  margin: 0; padding: 1rem 1.125rem; white-space: pre-wrap; overflow-wrap: anywhere;
   border: 1px solid var(--rule); border-radius: 4px; background: var(--panel); tab-size: 4;
   font: 0.875rem/1.55 ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "Noto Sans Mono", monospace;
 }
@@ -232,8 +232,7 @@ _PRINT = """
   section, .problems li, tr { break-inside: avoid; }
   section.table, section.trace, section.groups, section.listing { break-inside: auto; }
   h2 { break-after: avoid; }
-  .scroll, pre { overflow: visible; }
-  pre { white-space: pre-wrap; }
+  .scroll { overflow: visible; }
   td.right { white-space: normal; }
 }
 """

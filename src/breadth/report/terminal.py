@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,11 +128,29 @@ def indent(parts: list[RenderableType]) -> RenderableType:
     return Padding(Stack(*parts), (0, 0, 0, 2), expand=False)
 
 
+def break_long_words(text: Text, width: int) -> Text:
+    """Break a word that is longer than a line where its parts meet: a setting's name has dots and underscores."""
+
+    def break_word(word: re.Match[str]) -> str:
+        lines = [""]
+        for part in re.findall(r"[^._=/,]*[._=/,]|[^._=/,]+", word[0]):
+            if lines[-1] and len(lines[-1]) + len(part) > width:
+                lines.append("")
+            lines[-1] += part
+        return "\n".join(lines)
+
+    return Text(re.sub(rf"\S{{{width + 1},}}", break_word, text.plain), text.style, overflow="fold")
+
+
+def name_width(names: Sequence[Text], width: int) -> int:
+    """Return the width of a column of names: that of the longest, at most two fifths of the whole."""
+    return min(max((name.cell_len for name in names), default=0), max(8, 2 * width // 5))
+
+
 def two_columns(rows: list[tuple[Text, RenderableType]], width: int) -> Grid:
-    """Put names and values side by side; names take at most two fifths of the width."""
+    """Put names and values side by side."""
     grid = Grid.grid(padding=(0, 2, 0, 0))
-    longest = max((name.cell_len for name, _ in rows), default=0)
-    grid.add_column(width=min(longest, max(8, 2 * width // 5)), overflow="fold")
+    grid.add_column(width=name_width([name for name, _ in rows], width), overflow="fold")
     grid.add_column(overflow="fold", ratio=1)
     for name, value in rows:
         grid.add_row(name, value)
@@ -402,8 +421,15 @@ def print_facts(listed: Facts, pen: Pen) -> list[RenderableType]:
 
 def fact_grid(facts: Sequence[Fact], pen: Pen) -> RenderableType:
     """Return facts as two columns."""
-    rows = [(pen.words(fact.name), Stack(pen.words(format_fact(fact)), *pen.notes(fact.note))) for fact in facts]
-    return two_columns([(name, value) for name, value in rows], pen.width)
+    left = name_width([pen.words(fact.name) for fact in facts], pen.width)
+    right = max(8, pen.width - left - 2)
+    rows: list[tuple[Text, RenderableType]] = []
+    for fact in facts:
+        values = [pen.words(format_fact(fact)), *pen.notes(fact.note)]
+        rows.append(
+            (break_long_words(pen.words(fact.name), left), Stack(*(break_long_words(value, right) for value in values)))
+        )
+    return two_columns(rows, pen.width)
 
 
 PRINTERS: Mapping[type, Callable[[Any, Pen], list[RenderableType]]] = {

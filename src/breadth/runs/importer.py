@@ -110,6 +110,8 @@ def recognise(path: Path, importers: Sequence[Importer]) -> RecognisedFile:
         raise UnknownFormatError(
             path, "is packed, whatever its name says.", f"Unpack it ({tool}), and name what was in it."
         )
+    if not start.strip():
+        remedy = "Wait until something is written to it, or name another file."
     raise UnknownFormatError(path, describe_unknown(start), remedy)
 
 

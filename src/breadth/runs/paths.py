@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -164,6 +165,8 @@ def path_for_names(path: Path) -> Path:
 
 GENERIC_STEMS = frozenset({"trainer_state", "metrics", "train", "log", "output", "run"})
 """File names that every run has, so the run is named after its folder."""
+CHECKPOINT_FOLDER = re.compile(r"checkpoint-(\d+)")
+"""Folder of a checkpoint inside a trainer's output folder, after which the run is named."""
 
 
 def source_name(path: Path) -> str:
@@ -171,4 +174,5 @@ def source_name(path: Path) -> str:
     whole = path_for_names(path)
     if is_folder(path):
         return display_name(whole, whole.name)
-    return display_name(whole.parent, whole.parent.name) if whole.stem in GENERIC_STEMS else whole.stem
+    folder = whole.parent.parent if CHECKPOINT_FOLDER.fullmatch(whole.parent.name) else whole.parent
+    return display_name(folder, folder.name) if whole.stem in GENERIC_STEMS else whole.stem

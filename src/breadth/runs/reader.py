@@ -171,8 +171,15 @@ class Run:
     """Files and rows that could not be used, each with what to do."""
     earlier: tuple[tuple[MetricPoint, ...], ...] = ()
     """Metric rows of the runs before this one in the same log."""
-    tables: tuple[TableFile, ...] = field(default=(), repr=False)
+    tables: tuple[TableFile, ...] = ()
     """What is known of the Parquet files: those of rollouts, and that of the problems."""
+
+    def __repr__(self) -> str:
+        steps = len({point.step for point in self.points})
+        files = len(self.rollout_files)
+        return (
+            f"<Run {str(self.folder)!r}: steps {steps:,}, metrics {len(self.metric_names())}, rollout files {files:,}>"
+        )
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:

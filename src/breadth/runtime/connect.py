@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -160,8 +161,11 @@ async def fetch_page(session: aiohttp.ClientSession, base: str, path: str) -> tu
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         if path != MODELS_PATH:
             return 0, {}, None
+        cause = getattr(error, "os_error", error)
+        refused = isinstance(cause, ConnectionError) and cause.errno
+        reason = os.strerror(refused).lower() if refused else str(cause) or "it took too long"
         raise ServerError(
-            f"No server answers at {base} ({str(error) or type(error).__name__}).",
+            f"No server answers at {base} ({reason}).",
             "Start it, or correct the address.",
             fatal=True,
         ) from error

@@ -54,6 +54,11 @@ class SolveResult:
     trace: str
     """Id of this solve, in logs and records."""
 
+    def __repr__(self) -> str:
+        answer = "without an answer" if self.answer.answer is None else repr(self.answer.answer)
+        sure = "" if self.answer.confidence is None else f", confidence {self.answer.confidence:.3f}"
+        return f"<SolveResult {answer}{sure}, samples {self.started:,}, tokens {self.spend.output_tokens:,}>"
+
     @classmethod
     def from_context(cls, context: SolveContext, answer: Answer, seconds: float, trace: str) -> SolveResult:
         """Summarize a task that has been solved."""

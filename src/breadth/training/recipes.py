@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from breadth.base.errors import CatalogueError, suggestion
+from breadth.base.errors import CatalogueError, MechanismError, suggestion
 from breadth.base.settings import from_table
 from breadth.training.catalogue import MECHANISMS
 from breadth.training.chain import Chain
@@ -51,6 +51,11 @@ def resolve_chain(objective: Objective | Chain | Path | str) -> Chain:
         return objective
     if isinstance(objective, str) and objective in RECIPES:
         return RECIPES[objective].chain
+    if not isinstance(objective, str | Path):
+        raise MechanismError(
+            f"An objective cannot be a {type(objective).__name__}.",
+            "Give a recipe's name, the path of a TOML file, or a chain: Chain((GroupAdvantage(), ClippedPolicy())).",
+        )
     path = Path(objective)
     if path.is_file():
         return Chain.load(path)

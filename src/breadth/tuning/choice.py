@@ -1,6 +1,6 @@
 """The options a sweep measured, the comparison at equal tokens, and which option to choose.
 
-Options are plain draws voted on at each width, and thinking forced to each budget. The choice is the cheapest option
+Options are plain samples voted on at each width, and thinking forced to each budget. The choice is the cheapest option
 within one standard error of the best, measured again on questions it was not chosen on.
 """
 
@@ -32,7 +32,7 @@ class Option:
     strategy: Strategy
     """Strategy that runs it."""
     width: int
-    """Samples it draws for a question."""
+    """Samples per question."""
     budget: int | None
     """Thinking tokens it forces; None for none."""
     scores: FloatArray
@@ -40,7 +40,7 @@ class Option:
     costs: FloatArray
     """Tokens it writes for each question."""
     seconds: float
-    """Mean seconds to an answer: votes are drawn side by side, so one takes as long as the slowest of a group."""
+    """Mean seconds to an answer: a vote samples in parallel, so it takes as long as the slowest of a group."""
     money: float
     """Mean cost per question at the given prices."""
 
@@ -58,7 +58,7 @@ class Option:
 def list_options(evidence: SweepEvidence) -> tuple[Option, ...]:
     """Return every option, cheapest first.
 
-    A vote of k is scored exactly from the samples: the mean over all ways to draw k of them, ties shared. All widths
+    A vote of k is scored exactly from the samples: the mean over all subsets of k, ties shared. All widths
     use the same samples.
     """
     forced = [
@@ -78,11 +78,11 @@ def list_options(evidence: SweepEvidence) -> tuple[Option, ...]:
 
 
 def plain_votes(evidence: SweepEvidence) -> list[Option]:
-    """Return the vote of each width over plain draws, narrowest first."""
+    """Return the vote of each width over plain samples, narrowest first."""
     plain, widths = evidence.plain, sorted({1, *evidence.plan.widths})
     return [
         Option(
-            "one plain draw" if width == 1 else f"vote of {width}",
+            "one plain sample" if width == 1 else f"vote of {width}",
             Single() if width == 1 else Vote(width),
             width,
             None,
@@ -109,7 +109,7 @@ def mean_slowest(seconds: FloatArray, width: int) -> float:
 
 @dataclass(frozen=True)
 class EqualTokensComparison:
-    """One forced budget and the widest vote over plain draws that costs no more."""
+    """One forced budget and the widest vote over plain samples that costs no more."""
 
     budget: int
     """Thinking tokens forced."""
@@ -118,7 +118,7 @@ class EqualTokensComparison:
     serial_tokens: float
     """Tokens of that trace, answer included."""
     width: int
-    """Plain draws voted on."""
+    """Plain samples voted on."""
     parallel: Interval
     """Score of that vote."""
     parallel_tokens: float
@@ -128,10 +128,10 @@ class EqualTokensComparison:
 
 
 def compare_at_equal_tokens(evidence: SweepEvidence) -> tuple[EqualTokensComparison, ...]:
-    """Compare at every budget that pays for at least one plain draw.
+    """Compare at every budget that pays for at least one plain sample.
 
     The width follows from mean tokens alone, never from scores, so the match has no selection bias. Where the budget
-    pays for more draws than there are, the vote takes all of them and costs less than the trace: the comparison then
+    pays for more samples than there are, the vote takes all of them and costs less than the trace: the comparison then
     favours the trace.
     """
     plain = evidence.plain
@@ -164,7 +164,7 @@ FOLDS = 5
 SCORE_TOLERANCE = 0.05
 """Loss of score accepted for fewer tokens, and gain below which more tokens are not worth it, if no gain is shown."""
 RISK = 0.05
-"""Level of the tests: the chance to pay for more than one plain draw although nothing is better."""
+"""Level of the tests: the chance to pay for more than one plain sample although nothing is better."""
 
 ChoiceReason: TypeAlias = Literal["better", "cheaper", "enough", "cannot tell"]
 """Why an option is chosen: a more expensive one is shown to be better; a cheaper one is shown to be no worse; more
@@ -181,17 +181,17 @@ class OptionChoice:
     best: Option
     """The option with the highest measured score."""
     default: Option
-    """Option used without measuring: one plain draw."""
+    """Option used without measuring: one plain sample."""
     outcome: ChoiceReason
     """Why it is chosen."""
     p_value: float
-    """Chance of such a gain over one plain draw among the more expensive options, if none of them were better."""
+    """Chance of such a gain over one plain sample among the more expensive options, if none of them were better."""
     cost: Interval
     """Tokens per question; for the one-standard-error rule, the interval is over its choices on resampled questions."""
     score: Interval
     """Expected score on new questions: every question is scored with the choice of the others."""
     gain: PairedComparison
-    """The expected score less that of one plain draw, on the same questions."""
+    """The expected score less that of one plain sample, on the same questions."""
     agreement: float
     """Share of the folds that chose the same option."""
 
@@ -204,13 +204,13 @@ class OptionChoice:
 def choose(options: Sequence[Option], *, seed: int = 0) -> OptionChoice:
     """Choose by the one-standard-error rule, paired over questions, once a more expensive option is shown to gain.
 
-    The rule is that of Breiman et al. 1984. One test covers all options that cost more than one plain draw: does any
+    The rule is that of Breiman et al. 1984. One test covers all options that cost more than one plain sample: does any
     score higher by more than chance? It flips the signs of whole questions and picks the best option again in each
     flip, which accounts for the luck of the best. If so, the cheapest option within one standard error of the best is
     taken; a more expensive one only if its own gain is shown. If not, a cheaper one is taken when its loss is shown to
-    be under five points, else one plain draw. Below 12 questions the choice is always one plain draw. The expected
+    be under five points, else one plain sample. Below 12 questions the choice is always one plain sample. The expected
     score is cross-fitted in five parts with the whole procedure repeated in each, so it does not profit from the luck
-    of the choice. Where that leaves no gain, one plain draw is kept.
+    of the choice. Where that leaves no gain, one plain sample is kept.
     """
     table = np.column_stack([option.scores for option in options])
     # The rule needs distinct costs: equal ones are separated slightly, in the order given.
@@ -273,7 +273,7 @@ def pick_option(table: FloatArray, costs: FloatArray, default: int, seed: int) -
 def cheapest_as_good(
     table: FloatArray, costs: FloatArray, default: int, seed: int, replicates: int = BOOTSTRAP_REPLICATES
 ) -> Interval:
-    """Return the cost of the cheapest option within one standard error of the best that gains on one plain draw.
+    """Return the cost of the cheapest option within one standard error of the best that gains on one plain sample.
 
     A more expensive option must be shown to gain: one with high variance is within its own wide error of the best
     however bad it is.

@@ -67,7 +67,7 @@ def cost_chart(tuned: TuningResult) -> Curve:
     """Draw the score of every option against its tokens."""
     votes = [option for option in tuned.options if option.budget is None]
     forced = [option for option in tuned.options if option.budget is not None]
-    lines = [_line("plain draws, voted on", votes)] + ([_line("thinking forced", forced)] if forced else [])
+    lines = [_line("plain samples, voted on", votes)] + ([_line("thinking forced", forced)] if forced else [])
     chosen = tuned.choice.option
     events = [Event(chosen.cost, f"chosen: {chosen.name}")] if chosen.cost > 0 else []
     note = "Each point is one option, on the same questions; intervals from resampling questions."
@@ -75,7 +75,7 @@ def cost_chart(tuned: TuningResult) -> Curve:
     return Curve(
         f"{scored.capitalize()} against cost",
         lines,
-        Axis("tokens a question"),
+        Axis("tokens per question"),
         Axis(scored, "%"),
         log_x=True,
         events=events,
@@ -176,11 +176,11 @@ def build_options_table(tuned: TuningResult) -> Table:
     priced = any(option.money > 0 for option in tuned.options)
     columns = [
         Column("option"),
-        Column("draws"),
+        Column("samples"),
         Column(tuned.evidence.score_name, "%"),
-        Column("tokens a question"),
+        Column("tokens per question"),
         Column("seconds"),
-        *([Column("money a question")] if priced else []),
+        *([Column("money per question")] if priced else []),
     ]
     rows: list[list[Cell]] = [
         [
@@ -194,8 +194,8 @@ def build_options_table(tuned: TuningResult) -> Table:
         for option in tuned.options
     ]
     note = (
-        "Cheapest first. Votes are scored exactly over all ways to draw so many of the samples, ties shared. Seconds"
-        " are those of the sweep, with its load on the server; votes are drawn side by side."
+        "Cheapest first. Votes are scored exactly over all subsets of that many samples, ties shared. Seconds"
+        " are those of the sweep, with its load on the server; the samples of a vote run in parallel."
     )
     return Table("Options", columns, rows, note=note)
 
@@ -220,8 +220,8 @@ def build_grid_table(tuned: TuningResult) -> list[Section]:
         *(Column(f"vote of {width}" if width > 1 else "one", "%") for width in widths),
     ]
     note = (
-        f"{evidence.score_name.capitalize()}, exactly over all ways to draw so many. Votes over forced traces are here"
-        " for comparison and are no options: a policy votes on plain draws or forces one trace."
+        f"{evidence.score_name.capitalize()}, exactly over all subsets of that many samples. Votes over forced traces"
+        " are here for comparison and are no options: a policy votes on plain samples or forces one trace."
     )
     return [Table("Thinking and width together", columns, [grid_row(arm, widths) for arm in arms], note=note)]
 
@@ -265,7 +265,7 @@ def traits_row(arm: ArmTraits) -> list[Cell]:
 
 
 def build_equal_tokens_table(tuned: TuningResult) -> list[Section]:
-    """Return longer thinking against more draws; nothing where thinking was not forced."""
+    """Return longer thinking against more samples; nothing where thinking was not forced."""
     if not tuned.equal:
         return []
     columns = [
@@ -275,7 +275,7 @@ def build_equal_tokens_table(tuned: TuningResult) -> list[Section]:
         Column("vote of"),
         Column("vote tokens"),
         Column(f"vote {tuned.evidence.score_name}", "%"),
-        Column("vote less trace", "%"),
+        Column("vote minus trace", "%"),
         Column("p"),
     ]
     rows: list[list[Cell]] = [
@@ -292,10 +292,10 @@ def build_equal_tokens_table(tuned: TuningResult) -> list[Section]:
         for pair in tuned.equal
     ]
     note = (
-        "The vote is the widest over plain draws that costs no more than the trace. Paired by question; p by sign"
+        "The vote is the widest over plain samples that costs no more than the trace. Paired by question; p by sign"
         " flips, not corrected for the number of rows."
     )
-    return [Table("Longer thinking against more draws, at equal tokens", columns, rows, note=note)]
+    return [Table("Longer thinking against more samples, at equal tokens", columns, rows, note=note)]
 
 
 def build_stop_table(tuned: TuningResult) -> list[Section]:
@@ -307,9 +307,9 @@ def build_stop_table(tuned: TuningResult) -> list[Section]:
         Column("stop rule"),
         Column(tuned.evidence.score_name, "%"),
         Column("change", "%"),
-        Column("draws"),
+        Column("samples"),
         Column("tokens"),
-        Column(f"as all {drawn} draws", "%"),
+        Column(f"as all {drawn} samples", "%"),
     ]
     rows: list[list[Cell]] = [
         [
@@ -323,9 +323,9 @@ def build_stop_table(tuned: TuningResult) -> list[Section]:
         for option in tuned.stop.tried
     ]
     note = (
-        "Replayed over the draws of the sweep in the same random orders; draws in flight when a vote is decided are"
-        f" charged whole. Change = against the vote that never stops early. As all {drawn} draws = how often the answer"
-        " is that of a vote over all."
+        "Replayed over the samples of the sweep in the same random orders; samples in flight when a vote is decided are"
+        f" charged whole. Change = against the vote that never stops early. As all {drawn} samples = how often the"
+        " answer is that of a vote over all."
     )
     return [Table(f"When the {tuned.choice.option.name} may stop", columns, rows, note=note)]
 

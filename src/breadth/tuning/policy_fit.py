@@ -28,9 +28,9 @@ from breadth.measure.validate import FloatArray
 from breadth.tuning.evidence import SweepEvidence
 
 STOP_REPEATS = 50
-"""Random orders in which the draws of each question are replayed."""
+"""Random orders in which the samples of each question are replayed."""
 IN_FLIGHT = 8
-"""Draws an adaptive vote keeps in flight at most: its default."""
+"""Samples an adaptive vote keeps in flight at most: its default."""
 BETA_THRESHOLDS = (0.8, 0.9, 0.95, 0.99)
 """Thresholds tried of the Beta rule."""
 STATED_RISKS = (0.02, 0.05)
@@ -52,13 +52,13 @@ class StopOption:
     strategy: Strategy
     """The vote with this rule."""
     score: Interval
-    """Score over random orders of the draws."""
+    """Score over random orders of the samples."""
     draws: Interval
-    """Draws started for a question, those cancelled in flight counted whole."""
+    """Samples started for a question, those cancelled in flight counted whole."""
     tokens: float
-    """Tokens of those draws, each question at its own mean: hard questions take more draws and longer ones."""
+    """Tokens of those samples, each question at its own mean: hard questions take more of them and longer ones."""
     agreement: Interval
-    """How often its answer is that of the vote over all stored draws."""
+    """How often its answer is that of the vote over all stored samples."""
     change: PairedComparison
     """Score less that of the full vote."""
 
@@ -76,9 +76,9 @@ class StopFit:
 def fit_stop(evidence: SweepEvidence, width: int) -> StopFit:
     """Choose when a vote of ``width`` may stop: the cheapest rule within one standard error of the best, paired.
 
-    Every rule sees the same draws in the same random orders. Draws still in flight when a vote is decided are charged
-    in full. A rule with a library is replayed on questions its library was not fitted to; the one that is kept gets the
-    library of all.
+    Every rule sees the same samples in the same random orders. Samples still in flight when a vote is decided are
+    charged in full. A rule with a library is replayed on questions its library was not fitted to; the one that is kept
+    gets the library of all.
     """
     plain = evidence.plain
     votes = StoredVotes.from_classes(
@@ -130,7 +130,7 @@ def candidate_strategies(width: int, library: ShapeLibrary) -> Mapping[str, Stra
 def score_stop_rule(
     name: str, strategy: Strategy, replayed: Mapping[str, Mapping[Figure, FloatArray]], width: int, each: FloatArray
 ) -> StopOption:
-    """Return one rule with its score, draws and tokens from the replays."""
+    """Return one rule with its score, samples and tokens from the replays."""
     figures = replayed[name]
     draws = Interval(width, width, width, 0.95, "as asked")
     if name != FULL_VOTE:
@@ -176,7 +176,7 @@ def fit_confidence(evidence: SweepEvidence, width: int) -> ConfidenceFit | None:
     if not gate.open or width < 2:
         return ConfidenceFit(gate, None, None)
     change = compare_confidence_vote(evidence, width, gate)
-    # It draws the full width, where the plain vote may stop early: a gain must be shown to be worth that.
+    # It samples the full width, where the plain vote may stop early: a gain must be shown to be worth that.
     gains = change.difference.low > 0 and math.isfinite(change.difference.low)
     return ConfidenceFit(gate, ConfidenceVote(width, gate=gate) if gains else None, change)
 

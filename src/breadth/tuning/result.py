@@ -37,7 +37,7 @@ class TuningResult:
     hump: HumpTest | None
     """Whether the score falls again as thinking is extended; None with fewer than two budgets."""
     equal: tuple[EqualTokensComparison, ...]
-    """Longer thinking against more draws at equal tokens."""
+    """Longer thinking against more samples at equal tokens."""
     traits: tuple[ArmTraits, ...]
     """Description of each arm's samples."""
     stop: StopFit | None
@@ -46,6 +46,10 @@ class TuningResult:
     """Whether confidence may be used; None when no log-probs were asked for."""
     policy: Policy
     """Policy that `solve` and `serve` run."""
+
+    def __repr__(self) -> str:
+        score = f"{self.score:.0%} {self.evidence.score_name} at {self.cost:,.0f} tokens per question"
+        return f"<TuningResult {self.choice.option.name}: {score}>"
 
     @property
     def stops_early(self) -> StopOption | None:

@@ -1,4 +1,4 @@
-"""Verdicts on a sweep: what to use, whether longer thinking harms, whether more draws beat it at equal tokens."""
+"""Verdicts on a sweep: what to use, whether longer thinking harms, whether more samples beat it at equal tokens."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def choice_verdict(tuned: TuningResult) -> Verdict:
     """State what to use, what to expect of it, and why."""
     choice = tuned.choice
     score_word = "right" if tuned.evidence.labelled else "agreeing with the pooled majority"
-    expected = f"{tuned.score:.0%} {score_word} at {tuned.cost:,.0f} tokens a question"
+    expected = f"{tuned.score:.0%} {score_word} at {tuned.cost:,.0f} tokens per question"
     name = describe_policy(tuned)
     relation = "better than" if choice.gain.difference.low > 0 else "no worse than"
     number = pluralize(len(tuned.evidence.questions), "question")
     headlines = {
         "better": f"Use {name}: {expected}.",
-        "cheaper": f"Use {name}: {expected}, {relation} one plain draw at {choice.default.cost:,.0f}.",
-        "enough": f"One plain draw is enough: {expected}.",
-        "cannot tell": f"No option is shown to beat one plain draw on {number}: one plain draw is kept.",
+        "cheaper": f"Use {name}: {expected}, {relation} one plain sample at {choice.default.cost:,.0f}.",
+        "enough": f"One plain sample is enough: {expected}.",
+        "cannot tell": f"No option is shown to beat one plain sample on {number}: one plain sample is kept.",
     }
     severity = Severity.GOOD if choice.is_conclusive else Severity.CANNOT_TELL
     if choice.outcome == "better" and choice.gain.difference.low <= 0:
@@ -59,7 +59,7 @@ def explain_choice(tuned: TuningResult) -> str:
             f"Below {MIN_QUESTIONS} questions nothing is chosen. Give more; fifty to a hundred make the choice steady."
         )
     chance = (
-        "a gain over one plain draw as large as the best one seen comes by chance with probability"
+        "a gain over one plain sample as large as the best one seen comes by chance with probability"
         f" {choice.p_value:.2g}"
     )
     gone = "its gain is gone when every question is scored with the choice of the other questions"
@@ -73,7 +73,7 @@ def explain_choice(tuned: TuningResult) -> str:
     reasons = {
         "better": (
             f"{best}; the rule takes the cheapest option that is shown to gain and within one standard error of the"
-            f" best such. Against one plain draw: {points(gain)}.{unsure}"
+            f" best such. Against one plain sample: {points(gain)}.{unsure}"
         ),
         "cheaper": (
             f"Nothing more expensive is shown to be better ({chance}), and a loss by this of {SCORE_TOLERANCE:.0%} or"
@@ -113,15 +113,17 @@ def choice_facts(tuned: TuningResult) -> list[Fact]:
     which = "" if tuned.stops_early is None else ", whole vote"
     facts = [Fact(f"{tuned.evidence.score_name} to expect{which}", choice.score, "%")]
     if choice.option is not choice.default:
-        facts.append(Fact("gain over one plain draw", choice.gain.display_value, "%"))
+        facts.append(Fact("gain over one plain sample", choice.gain.display_value, "%"))
     spread = choice.outcome == "better"
     facts.append(
-        Fact(f"tokens a question{which}", choice.cost if spread else choice.option.cost, note=_RANGE if spread else "")
+        Fact(
+            f"tokens per question{which}", choice.cost if spread else choice.option.cost, note=_RANGE if spread else ""
+        )
     )
     if tuned.stops_early is not None:
         facts.append(Fact("tokens when stopping early", round(tuned.cost)))
     if choice.option.money > 0:
-        facts.append(Fact("money a question", choice.option.money))
+        facts.append(Fact("money per question", choice.option.money))
     return facts
 
 
@@ -184,16 +186,16 @@ def equal_tokens_verdict(tuned: TuningResult) -> list[Verdict]:
     gap = pair.difference.difference
     what = f"a vote of {pair.width} against one trace of {pair.budget:,} thinking tokens"
     numbers = [
-        Fact("vote less trace", pair.difference.display_value, "%"),
+        Fact("vote minus trace", pair.difference.display_value, "%"),
         Fact("p", round(pair.difference.p_value, 4)),
     ]
     body = (
         f"{pair.parallel_tokens:,.0f} tokens for the vote, {pair.serial_tokens:,.0f} for the trace; the same questions."
     )
     if gap.low > 0:
-        return [Verdict(Severity.NOTE, f"At equal tokens more draws beat longer thinking: {what}.", body, numbers)]
+        return [Verdict(Severity.NOTE, f"At equal tokens more samples beat longer thinking: {what}.", body, numbers)]
     if gap.high < 0:
-        return [Verdict(Severity.NOTE, f"At equal tokens longer thinking beats more draws: {what}.", body, numbers)]
+        return [Verdict(Severity.NOTE, f"At equal tokens longer thinking beats more samples: {what}.", body, numbers)]
     return [Verdict(Severity.CANNOT_TELL, f"At equal tokens neither is shown to be better: {what}.", body, numbers)]
 
 

@@ -113,7 +113,8 @@ def test_what_can_be_provided() -> None:
     assert "credit.correct" in Providers().fields(["accuracy"])
     assert "credit.correct" not in Providers().fields(["accuracy", "length"])
     assert "credit.correct" in Providers(correct="length").fields(["accuracy", "length"])
-    assert "credit.correct" not in Providers(correct="lenght").fields(["accuracy", "length"])
+    with pytest.raises(MechanismError, match="Did you mean 'length'"):
+        Providers(correct="lenght").fields(["accuracy", "length"])
     assert "credit.planning" not in Providers().fields(["accuracy"])
     assert "loss.planning" not in Providers().fields(["accuracy"])
     assert {"credit.planning", "loss.planning"} <= Providers(grams=StrategicGrams(("what if we",))).fields(["accuracy"])

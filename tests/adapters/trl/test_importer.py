@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from breadth.adapters.trl.history import OBJECTIVE_FILE
 from breadth.adapters.trl.importer import IMPORTER, TRL_READERS, log_rows, read_trl_console
-from breadth.base.errors import BreadthError, UnsafeFileError
+from breadth.base.errors import BreadthError, UnknownFormatError, UnsafeFileError
+from breadth.runs.importer import all_importers, recognise
 from breadth.runs.importing import import_files
 from breadth.runs.jsonl import MAX_ROW_BYTES, read_head
 from breadth.runs.reader import Run
@@ -115,6 +117,13 @@ def test_a_log_is_recognised_behind_a_megabyte_of_noise(tmp_path: Path) -> None:
 )
 def test_foreign_files_are_not_claimed(start: bytes) -> None:
     assert IMPORTER.recognises(Path("a.json"), start) is None
+
+
+def test_the_state_of_our_own_chain_is_no_log(tmp_path: Path) -> None:
+    state = tmp_path / OBJECTIVE_FILE
+    state.write_text(json.dumps({"step": 20, "generation": 20, "chain": "", "states": {}}), encoding="utf-8")
+    with pytest.raises(UnknownFormatError, match="state of a chain"):
+        recognise(state, all_importers())
 
 
 def test_the_pickled_arguments_are_refused_once_and_the_rest_is_read(samples: dict[str, Path], tmp_path: Path) -> None:

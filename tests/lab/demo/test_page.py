@@ -154,6 +154,15 @@ def test_each_arm_has_its_findings_or_none(tmp_path: Path) -> None:
     assert any(row[0] == "protected" for row in rows)
 
 
+def test_an_arm_in_doubt_is_not_called_sound(tmp_path: Path) -> None:
+    for arm in ("plain", "protected"):
+        writer = RunWriter(tmp_path / arm / "run", Header(name="run", trainer="trl"))
+        for step in (1, 2, 3):
+            writer.metrics(step, {"reward": 0.5})
+    for row in diagnosis_table(tmp_path, FULL_DEMO).rows:
+        assert str(row[3]).endswith("The numbers do not show that all is well.")
+
+
 def test_the_doctor_is_told_the_settings() -> None:
     assert demo_trainer_config(FULL_DEMO, "plain").kl == 0
     assert demo_trainer_config(FULL_DEMO, "protected").kl == ANCHOR

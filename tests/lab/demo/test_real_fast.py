@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("trl", reason="the extra 'train' is not installed")
 
+import breadth
+from breadth.doctor.collect import collect_runs
 from breadth.lab.demo.page import demo_page
 from breadth.lab.demo.plan import FAST_DEMO
 from breadth.lab.demo.results import DemoResults
@@ -21,8 +23,13 @@ from breadth.report.html_page import render_html
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> DemoResults:
-    return run_demo(replace(FAST_DEMO, seed=7), tmp_path_factory.mktemp("fast") / "demo", None, lambda who, said: None)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fast") / "demo"
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> DemoResults:
+    return run_demo(replace(FAST_DEMO, seed=7), folder, None, lambda who, said: None)
 
 
 def test_plain_training_raises_its_score_and_narrows(found: DemoResults) -> None:
@@ -40,3 +47,11 @@ def test_the_page_has_it_all(found: DemoResults, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(render_html(demo_page(found, "breadth demo --fast")), encoding="utf-8")
     assert page.stat().st_size > 50_000
+
+
+def test_the_tutorials_commands_see_the_runs_of_its_folder_and_nothing_else(
+    found: DemoResults, folder: Path, tmp_path: Path
+) -> None:
+    assert [name for name, _ in collect_runs([folder], tmp_path)[0]] == ["demo/base", "demo/plain", "demo/protected"]
+    compared = repr(breadth.compare(folder))
+    assert all(name in compared for name in ("demo/base", "demo/plain", "demo/protected"))

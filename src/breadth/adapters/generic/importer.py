@@ -84,6 +84,7 @@ class GenericImporter:
             ),
             "entropy": "add a column 'entropy': the mean entropy of the sampled tokens' distributions, in nats",
             "reward": "add a column 'reward': the mean reward of the step's rollouts",
+            "correct": "add a column 'correct', or name yours: --map correct=COLUMN",
             "truncated": "add a column 'truncated_ratio': the share of completions cut at the length cap",
         }
     )

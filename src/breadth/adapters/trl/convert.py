@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from breadth.base.errors import MechanismError
+from breadth.base.errors import MechanismError, suggestion
 from breadth.measure.answers import stated_key
 from breadth.runs.writer import problem_id
 from breadth.training.entropy import ENTROPY_GRADIENT
@@ -74,7 +74,12 @@ class Providers:
 
     def fields(self, reward_names: Sequence[str], *, reference: bool = True) -> set[str]:
         """Return the optional fields that can be provided; ``reference``: whether TRL keeps a reference model."""
-        graded = self.correct in reward_names or (self.correct is None and len(reward_names) == 1)
+        if self.correct is not None and self.correct not in reward_names:
+            raise MechanismError(
+                f"correct='{self.correct}' is none of the reward functions.",
+                suggestion(self.correct, reward_names, "reward functions"),
+            )
+        graded = self.correct is not None or len(reward_names) == 1
         absent = {*(() if graded else ("correct",)), *(("planning",) if self.grams is None else ())}
         loss = LOSS_FIELDS - absent - (set() if reference else {"reference_logprobs"})
         return {f"credit.{name}" for name in CREDIT_FIELDS - absent} | {f"loss.{name}" for name in loss}

@@ -13,9 +13,9 @@ from typing import Any
 from breadth.adapters.parse_values import MetricReader, as_step
 from breadth.base.errors import BreadthError, BrokenFileError, UnsafeFileError
 from breadth.runs.jsonl import MAX_ROW_VALUES, has_too_many_values, parse_json, read_error
+from breadth.runs.paths import CHECKPOINT_FOLDER
 from breadth.runs.schema import LoggedConfig, MetricRow, Record, Remark
 
-CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EVAL_PREFIX = "eval_"
 MAX_DOCUMENT_BYTES = 128 << 20
 """Largest JSON document read whole, in bytes: some 140,000 log rows of GRPO."""
@@ -112,7 +112,7 @@ def eval_steps(history: History) -> frozenset[int]:
 def output_folder(path: Path) -> Path:
     """Return the ``output_dir`` that a state, a console log or a completions file of it belongs to."""
     folder = path.parent
-    return folder.parent if CHECKPOINT.fullmatch(folder.name) or folder.name == "completions" else folder
+    return folder.parent if CHECKPOINT_FOLDER.fullmatch(folder.name) or folder.name == "completions" else folder
 
 
 def read_document(path: Path) -> str:
@@ -233,7 +233,7 @@ def training_progress(path: Path) -> tuple[int, int]:
             found = re.search(rb'"global_step":\s*(\d{1,15})', file.read(4096))
     except OSError:
         found = None
-    folder = CHECKPOINT.fullmatch(path.parent.name)
+    folder = CHECKPOINT_FOLDER.fullmatch(path.parent.name)
     step = int(found[1]) if found else int(folder[1]) if folder else -1
     return step, folder is None
 
@@ -249,6 +249,8 @@ ARGUMENTS_FILE = "grpo_config.json"
 """File in which our remedies ask users to save the arguments."""
 PICKLED_ARGUMENTS = "training_args.bin"
 """File in which the Trainer saves them."""
+OBJECTIVE_FILE = "breadth_objective.json"
+"""File of a checkpoint in which our trainer saves its objective's state."""
 
 
 def read_arguments(path: Path) -> Iterator[Record]:

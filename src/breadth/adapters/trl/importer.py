@@ -14,6 +14,7 @@ from types import MappingProxyType
 from breadth.adapters.parse_values import MetricReader, as_step, strip_colour
 from breadth.adapters.trl.completions import has_completions, read_completions
 from breadth.adapters.trl.history import (
+    OBJECTIVE_FILE,
     PICKLED_ARGUMENTS,
     History,
     drop_older_copies,
@@ -25,6 +26,7 @@ from breadth.adapters.trl.history import (
     read_history,
     refuse_pickle,
 )
+from breadth.base.errors import UnknownFormatError
 from breadth.runs.importer import BOM, read_long_head
 from breadth.runs.jsonl import read_text_rows
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
@@ -193,15 +195,18 @@ IN_REWARD = "from TRL 1.0 on, in a reward function: log_extra"
 TRL_SWITCHES = {
     "rollouts": "GRPOConfig(log_completions=True)",
     "kl_reference": (
-        "logged where the loss has a KL penalty (beta above 0); do not add one only to see it: compare with the base"
-        " model afterwards"
+        "nothing to set: TRL logs it where the loss has a KL penalty (beta above 0); do not add one for that, but"
+        " compare with the base model afterwards"
     ),
     "mismatch": "nothing to set: where vLLM samples (use_vllm=True), TRL logs it from 0.23 on by itself; upgrade",
     "entropy": "nothing to set: TRL logs it from 0.20 (July 2025) on by itself; upgrade",
     "zero_variance_groups": "nothing to set: TRL logs it from 0.18 (May 2025) on by itself; upgrade",
     "truncated": "nothing to set: TRL logs it from 0.17 (April 2025) on by itself; upgrade",
     "answer": f"{IN_REWARD}('answer', answers), with GRPOConfig(log_completions=True)",
-    "correct": f"{IN_REWARD}('correct', [reward == 1 for reward in rewards]), with GRPOConfig(log_completions=True)",
+    "correct": (
+        f"{IN_REWARD}('correct', [reward == 1 for reward in rewards]), with GRPOConfig(log_completions=True); or"
+        " BreadthGRPOTrainer(..., correct='REWARD'), a reward function that returns 0 or 1"
+    ),
     "tokens": f"{IN_REWARD}('tokens', [len(ids) for ids in completion_ids]), with GRPOConfig(log_completions=True)",
     "token_ids": f"{IN_REWARD}('token_ids', completion_ids), with GRPOConfig(log_completions=True)",
 }
@@ -225,6 +230,10 @@ class TrlImporter:
     def recognises(self, path: Path, start: bytes) -> str | None:
         """Return a file's kind by its first bytes."""
         text = start.removeprefix(BOM).lstrip()
+        if path.name == OBJECTIVE_FILE:
+            raise UnknownFormatError(
+                path, "is the state of a chain in a checkpoint.", "The log is trainer_state.json next to it."
+            )
         if path.name == PICKLED_ARGUMENTS and start.startswith((b"PK", b"\x80")):
             return "pickled arguments"
         if start.startswith(b"PAR1"):

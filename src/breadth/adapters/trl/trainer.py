@@ -34,6 +34,7 @@ from breadth.adapters.trl.convert import (
     to_batch,
     to_rollouts,
 )
+from breadth.adapters.trl.history import OBJECTIVE_FILE
 from breadth.adapters.trl.recorder import Recorder
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.base.system import atomic_file
@@ -107,8 +108,6 @@ def _forward_bucket(
     )
 
 
-OBJECTIVE_FILE = "breadth_objective.json"
-"""The objective's state inside a checkpoint."""
 _LOG = logging.getLogger(__name__)
 
 

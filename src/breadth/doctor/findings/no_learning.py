@@ -172,7 +172,7 @@ def report_flat(evidence: Evidence, score: Course, moved: Interval) -> Finding:
             Fact("change", moved),
         ),
         "The held-out score rises over the same steps.",
-        "Nothing shows for the whole run.",
+        "The whole run has nothing to show for itself.",
         _flat_prescriptions(evidence),
     )
 

@@ -43,9 +43,9 @@ class AdaptiveVote(Strategy):
     """Give up after this many samples without a readable answer: there is nothing to vote on (a poem, say)."""
 
     def __post_init__(self) -> None:
-        require(self, "most", self.most >= 1, "at least one draw")
-        require(self, "width", self.width >= 1, "at least one draw in flight")
-        require(self, "unread", self.unread >= 1, "at least one draw")
+        require(self, "most", self.most >= 1, "at least one sample")
+        require(self, "width", self.width >= 1, "at least one sample in flight")
+        require(self, "unread", self.unread >= 1, "at least one sample")
 
     def prepare(self) -> None:
         """Prepare the stop rule."""

@@ -58,7 +58,7 @@ class BatchExploration(Strategy):
     """Prompt that lists the answers in place of {answers}."""
 
     def __post_init__(self) -> None:
-        require(self, "batch", self.batch >= 1, "at least one draw")
+        require(self, "batch", self.batch >= 1, "at least one sample")
         require(self, "rounds", self.rounds >= 1, "at least one round")
         require(self, "listed", self.listed >= 0, "0 or more answers")
         require(self, "penalty", 0 <= self.penalty < float("inf"), "0 or more")

@@ -40,7 +40,7 @@ class BestOfN(Strategy):
     """Name of the judge."""
 
     def __post_init__(self) -> None:
-        require(self, "n", self.n >= 1, "at least one draw")
+        require(self, "n", self.n >= 1, "at least one sample")
         require(self, "judge", bool(self.judge), "the name of a judge")
 
     def __call__(self, task: Task) -> Run:

@@ -108,7 +108,7 @@ class ConfidenceVote(Strategy):
     """Evidence that confidence tells right from wrong; None is none."""
 
     def __post_init__(self) -> None:
-        require(self, "n", self.n >= 1, "at least one draw")
+        require(self, "n", self.n >= 1, "at least one sample")
         require(self, "keep", 0 < self.keep <= 1, "a share above 0 and at most 1")
         require(self, "weights", self.weights in WEIGHT_KINDS, "one of " + ", ".join(WEIGHT_KINDS))
         require(

@@ -64,7 +64,7 @@ class OnlineConfidenceVote(Strategy):
     def __post_init__(self) -> None:
         require(self, "warm_up", self.warm_up >= 2, "at least two completions")
         require(self, "most", self.most >= self.warm_up, "at least as many as the warm-up")
-        require(self, "width", self.width >= 1, "at least one draw in flight")
+        require(self, "width", self.width >= 1, "at least one sample in flight")
         require(self, "keep", 0 < self.keep <= 1, "a share above 0 and at most 1")
         require(self, "consensus", 0.5 <= self.consensus <= 1, "a share from 0.5 to 1")
         require(self, "gauge", self.gauge.measure == "lowest", "the measure 'lowest'")

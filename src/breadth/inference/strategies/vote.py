@@ -31,7 +31,7 @@ class Vote(Strategy):
     """Completions to sample."""
 
     def __post_init__(self) -> None:
-        require(self, "n", self.n >= 1, "at least one draw")
+        require(self, "n", self.n >= 1, "at least one sample")
 
     def __call__(self, task: Task) -> Run:
         """Sample and count votes."""

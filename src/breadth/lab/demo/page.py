@@ -384,7 +384,9 @@ def diagnosis_table(folder: Path, plan: DemoPlan) -> Table:
         found = diagnose_run(Evidence(arm, Run.open(folder / arm / RUN_FOLDER), demo_trainer_config(plan, arm)))
         rows += [[arm, finding.severity.value, finding.name, finding.headline] for finding in found.findings]
         if not found.findings:
-            rows.append([arm, "nothing", "-", f"Nothing found in {len(found.clear)} checks."])
+            checks = len(found.clear)
+            doubt = "" if found.is_good else " The numbers do not show that all is well."
+            rows.append([arm, "nothing", "-", f"Nothing found in {checks} checks.{doubt}"])
     columns = [Column(name) for name in ("arm", "severity", "finding", "headline")]
     runs = " ".join(f"{folder.name}/{arm}/{RUN_FOLDER}" for arm in ARMS)
     note = f"With proof and prescriptions: breadth doctor {runs}"
