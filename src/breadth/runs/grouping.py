@@ -10,7 +10,7 @@ from pathlib import Path
 
 from breadth.runs.importer import RecognisedFile
 from breadth.runs.importing import drop_contained_files
-from breadth.runs.paths import DEFAULT_RUN_NAME, GENERIC_STEMS, is_folder, source_name
+from breadth.runs.paths import CHECKPOINT_FOLDER, DEFAULT_RUN_NAME, GENERIC_STEMS, is_folder, source_name
 
 LOG_KINDS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})
 """Kinds of file that each hold a whole run, so two of them are two runs; tables of metrics count too."""
@@ -58,8 +58,6 @@ def join_validation(alone: dict[Path, list[RecognisedFile]]) -> None:
 
 TRAINING_KIND, VALIDATION_KIND = "rollouts", "validation rollouts"
 """Kinds of the files of one run that a trainer writes into two folders."""
-CHECKPOINT_FOLDER = re.compile(r"checkpoint-\d+")
-"""Folders in a run's own that hold copies of its log."""
 
 
 def join_logs(logs: Sequence[RecognisedFile]) -> dict[Path, list[RecognisedFile]]:

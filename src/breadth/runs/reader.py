@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
-from breadth.base.errors import BrokenFileError, FileError, SettingsError
+from breadth.base.errors import BrokenFileError, FileError, SettingsError, redact_address
 from breadth.runs.jsonl import MAX_ROW_REMARKS, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.parquet import BATCH_BYTES, measure_groups, parquet_errors
@@ -175,11 +175,9 @@ class Run:
     """What is known of the Parquet files: those of rollouts, and that of the problems."""
 
     def __repr__(self) -> str:
-        steps = len({point.step for point in self.points})
-        files = len(self.rollout_files)
-        return (
-            f"<Run {str(self.folder)!r}: steps {steps:,}, metrics {len(self.metric_names())}, rollout files {files:,}>"
-        )
+        place = redact_address(str(self.folder))
+        steps, metrics = len({point.step for point in self.points}), len(self.metric_names())
+        return f"<Run {place!r}: steps {steps:,}, metrics {metrics:,}, rollout files {len(self.rollout_files):,}>"
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
