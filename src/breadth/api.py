@@ -252,7 +252,7 @@ async def solve_async(
     ``policy``: a policy.toml, or a strategy with settings such as ``"adaptive-vote,most=16"``.
     ``budget_tokens`` and ``seconds`` are hard limits. None leaves a setting to the policy.
     """
-    from breadth.inference.budget import Budget
+    from breadth.inference.records import Budget
     from breadth.runtime.connect import connect
     from breadth.runtime.driver import Driver
     from breadth.runtime.ledger import Ledger

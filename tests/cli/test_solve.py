@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,21 @@ def solve_with(reply: Reply, *settings: str) -> int:
 def test_a_reply_that_is_only_a_number_is_its_own_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert solve_with(Reply.from_text("19"), "--json") == 0
     assert json.loads(capsys.readouterr().out)["answer"] == "19"
+
+
+def test_a_reader_who_follows_it_opens_few_files() -> None:
+    tool = Path(__file__).parents[2] / "tools" / "count_visited_files.py"
+
+    async def work() -> subprocess.CompletedProcess[str]:
+        async with FakeServer(Reply.from_text("19")) as server:
+            command = [sys.executable, str(tool), "solve", "7 + 12?", "--url", server.url]
+            return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+
+    done = asyncio.run(work())
+    assert "19" in done.stdout
+    visited = done.stderr.splitlines()[:-1]
+    dialects = [file for file in visited if file.startswith("adapters/")]  # asked in turn until one knows the server
+    assert len(visited) - len(dialects) + 1 <= 32
 
 
 def test_replies_without_a_readable_answer_are_said_so_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

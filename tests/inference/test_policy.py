@@ -8,10 +8,9 @@ import pytest
 
 from breadth.base.errors import BrokenFileError, CatalogueError, SettingsError
 from breadth.base.settings import dump
-from breadth.inference.budget import Budget
 from breadth.inference.halting import Loop
 from breadth.inference.policy import Policy
-from breadth.inference.records import Sampling
+from breadth.inference.records import Budget, Sampling
 from breadth.inference.stopping.rule import Lead
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.single import Single

@@ -13,8 +13,7 @@ import pytest
 
 from breadth.base.errors import BreadthError, BrokenFileError, ServerError, SettingsError, StrategyError
 from breadth.inference.allocation import Allocator, Elimination, Grant, Progress, Round, RoundRobin
-from breadth.inference.budget import Budget, Prices
-from breadth.inference.records import Answer, Ask, Candidate, Fork, Judge, Run, Sampling, Task
+from breadth.inference.records import Answer, Ask, Budget, Candidate, Fork, Judge, Prices, Run, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.vote import Vote
 from breadth.inference.strategy import Strategy

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from breadth.base.errors import BrokenFileError, WriteError
-from breadth.inference.budget import Spend
-from breadth.inference.records import Candidate
+from breadth.inference.records import Candidate, Spend
 from breadth.runtime.journal import JOURNAL_FILE, Journal, JournalEvent, event_row, last_line_end
 
 CANDIDATE = Candidate(

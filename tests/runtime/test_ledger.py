@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from breadth.base.errors import SettingsError
-from breadth.inference.budget import Budget, Prices, Spend
+from breadth.inference.records import Budget, Prices, Spend
 from breadth.runtime.ledger import Ledger, Reservation
 
 T = TypeVar("T")

@@ -10,9 +10,8 @@ import pytest
 
 from breadth.adapters.vllm import VllmDialect
 from breadth.base.errors import ServerError
-from breadth.inference.budget import Budget
 from breadth.inference.catalogue import STRATEGIES
-from breadth.inference.records import Candidate, Sampling, Task
+from breadth.inference.records import Budget, Candidate, Sampling, Task
 from breadth.inference.strategy import Strategy
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.samplers.openai import OpenAISampler

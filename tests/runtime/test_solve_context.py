@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import ServerError, StrategyError
-from breadth.inference.budget import Budget, Spend
 from breadth.inference.halting import Loop, Phrase
-from breadth.inference.records import Ask, Candidate, Sampling, Task
+from breadth.inference.records import Ask, Budget, Candidate, Sampling, Spend, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.best_of_n import BestOfN
 from breadth.runtime.driver import Driver, SolveResult

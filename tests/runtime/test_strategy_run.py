@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import ServerError, StrategyError
-from breadth.inference.budget import Budget
-from breadth.inference.records import Answer, Ask, Candidate, Fork, Run, Sampling, Task
+from breadth.inference.records import Answer, Ask, Budget, Candidate, Fork, Run, Sampling, Task
 from breadth.inference.voting import Poll, majority
 from breadth.runtime.journal import Journal
 from breadth.runtime.ledger import Ledger

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from breadth.base.errors import ServerError, SettingsError
-from breadth.inference.budget import Prices, Spend
 from breadth.inference.policy import Policy
-from breadth.inference.records import Candidate, Sampling
+from breadth.inference.records import Candidate, Prices, Sampling, Spend
 from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
 from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runs.reader import Run

@@ -14,8 +14,8 @@ import pytest
 
 from breadth.base.errors import MeasureError, NotARunError
 from breadth.base.settings import to_table
-from breadth.inference.budget import Prices
 from breadth.inference.policy import Policy
+from breadth.inference.records import Prices
 from breadth.inference.sweep_plan import SweepPlan, forced_arms, plain_arm
 from breadth.inference.thinking import UNMARKED_THINKING
 from breadth.runs.importing import import_files

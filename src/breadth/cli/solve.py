@@ -18,9 +18,9 @@ from rich.text import Text
 from breadth.api import api_key, require_utf8, resolve_policy, server_urls
 from breadth.base.errors import BreadthError, ServerError, SettingsError
 from breadth.cli.output import Json, progress
-from breadth.inference.budget import Budget
 from breadth.inference.catalogue import ALLOCATORS
 from breadth.inference.policy import Policy
+from breadth.inference.records import Budget
 from breadth.measure.intervals import wilson
 from breadth.report.plaintext import strip_escapes
 from breadth.runtime.connect import connect

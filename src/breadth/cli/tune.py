@@ -19,7 +19,7 @@ from breadth.base.errors import SettingsError
 from breadth.base.settings import dump
 from breadth.cli.output import Html, Json, deliver, progress
 from breadth.cli.solve import AnswerFormat, Dialect, MaxTokens, Model, Seed, System, Temperature
-from breadth.inference.budget import Spend
+from breadth.inference.records import Spend
 from breadth.report.cells import format_number
 from breadth.report.plaintext import pluralize
 from breadth.runs.reader import Run

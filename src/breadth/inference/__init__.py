@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from breadth.inference.allocation import Allocator as Allocator
     from breadth.inference.allocation import Grant as Grant
     from breadth.inference.allocation import Progress as Progress
-    from breadth.inference.budget import Budget as Budget
-    from breadth.inference.budget import Prices as Prices
-    from breadth.inference.budget import Spend as Spend
     from breadth.inference.catalogue import *  # noqa: F403 - every part of the catalogues
     from breadth.inference.confidence import ConfidenceGate as ConfidenceGate
     from breadth.inference.confidence import Gauge as Gauge
@@ -27,13 +24,16 @@ if TYPE_CHECKING:
     from breadth.inference.policy import Policy as Policy
     from breadth.inference.records import Answer as Answer
     from breadth.inference.records import Ask as Ask
+    from breadth.inference.records import Budget as Budget
     from breadth.inference.records import Candidate as Candidate
     from breadth.inference.records import Fork as Fork
     from breadth.inference.records import Judge as Judge
+    from breadth.inference.records import Prices as Prices
     from breadth.inference.records import Prompt as Prompt
     from breadth.inference.records import Reading as Reading
     from breadth.inference.records import Run as Run
     from breadth.inference.records import Sampling as Sampling
+    from breadth.inference.records import Spend as Spend
     from breadth.inference.records import Task as Task
     from breadth.inference.stopping.rule import StopRule as StopRule
     from breadth.inference.stopping.shapes import ShapeLibrary as ShapeLibrary
@@ -59,7 +59,7 @@ _PLACES = {
     "Answer": "breadth.inference.records",
     "Arm": "breadth.inference.sweep_plan",
     "Ask": "breadth.inference.records",
-    "Budget": "breadth.inference.budget",
+    "Budget": "breadth.inference.records",
     "Candidate": "breadth.inference.records",
     "CascadeStage": "breadth.inference.strategies.cascade",
     "ConfidenceGate": "breadth.inference.confidence",
@@ -70,14 +70,14 @@ _PLACES = {
     "Judge": "breadth.inference.records",
     "Policy": "breadth.inference.policy",
     "Poll": "breadth.inference.voting",
-    "Prices": "breadth.inference.budget",
+    "Prices": "breadth.inference.records",
     "Progress": "breadth.inference.allocation",
     "Prompt": "breadth.inference.records",
     "Reading": "breadth.inference.records",
     "Run": "breadth.inference.records",
     "Sampling": "breadth.inference.records",
     "ShapeLibrary": "breadth.inference.stopping.shapes",
-    "Spend": "breadth.inference.budget",
+    "Spend": "breadth.inference.records",
     "StopRule": "breadth.inference.stopping.rule",
     "StoredVotes": "breadth.inference.stored_votes",
     "Strategy": "breadth.inference.strategy",

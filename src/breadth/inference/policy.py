@@ -10,10 +10,9 @@ from typing import Any
 
 from breadth.base.errors import BrokenFileError, SettingsError
 from breadth.base.settings import from_table, load
-from breadth.inference.budget import Budget, Prices
 from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.halting import Halt
-from breadth.inference.records import Prompt, Reading, Sampling, Task
+from breadth.inference.records import Budget, Prices, Prompt, Reading, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategy import Strategy
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from breadth.base.errors import ServerError, SettingsError, StrategyError
 from breadth.inference.allocation import Allocator, Grant, Progress
-from breadth.inference.budget import Budget, Spend
 from breadth.inference.catalogue import STRATEGIES
-from breadth.inference.records import Answer, Ask, Candidate, Task
+from breadth.inference.records import Answer, Ask, Budget, Candidate, Spend, Task
 from breadth.inference.stopping.posterior import BetaLead
 from breadth.inference.strategies.adaptive_vote import majority_with_confidence
 from breadth.inference.strategy import Strategy

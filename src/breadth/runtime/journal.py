@@ -16,8 +16,7 @@ import orjson
 
 from breadth.base.errors import BrokenFileError
 from breadth.base.system import write_error
-from breadth.inference.budget import Spend
-from breadth.inference.records import Candidate
+from breadth.inference.records import Candidate, Spend
 from breadth.runs.jsonl import read_error
 
 JOURNAL_FILE = "replies.jsonl"

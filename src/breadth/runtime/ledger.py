@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from breadth.base.stats import Mean
-from breadth.inference.budget import Budget, Prices, Spend
+from breadth.inference.records import Budget, Prices, Spend
 
 
 @dataclass(frozen=True)

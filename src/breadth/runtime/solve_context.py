@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 from breadth.base.errors import ServerError, StrategyError
-from breadth.inference.budget import Spend
-from breadth.inference.records import Ask, Candidate, Sampling, Task
+from breadth.inference.records import Ask, Candidate, Sampling, Spend, Task
 from breadth.runtime.journal import Journal, JournalEvent
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.sampler import Meter, Sampler, SampleRequest

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from breadth.base.errors import ServerError, SettingsError
-from breadth.inference.budget import Budget, Spend
+from breadth.inference.records import Budget, Spend
 from breadth.inference.sweep_plan import Arm, SweepPlan, check_budgets, forced_arms, plain_arm, usual_budgets
 from breadth.inference.thinking import UNMARKED_THINKING, Thinking
 from breadth.runtime.driver import Driver, SolveResult

@@ -14,8 +14,8 @@ import orjson
 
 from breadth.base.errors import MeasureError, NotARunError
 from breadth.base.settings import from_table
-from breadth.inference.budget import Spend
 from breadth.inference.policy import Policy
+from breadth.inference.records import Spend
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.single import Single
 from breadth.inference.sweep_plan import PLAIN_ARM, Arm, SweepPlan, plain_arm

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from breadth.base.errors import ServerError
-from breadth.inference.budget import Budget
 from breadth.inference.halting import Halt, Watcher
-from breadth.inference.records import Answer, Ask, Candidate, Reading, Run, Sampling, Task
+from breadth.inference.records import Answer, Ask, Budget, Candidate, Reading, Run, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategies.online_confidence_vote import OnlineConfidenceVote

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from breadth.base.errors import BrokenFileError, SettingsError
-from breadth.inference.budget import Budget
+from breadth.inference.records import Budget
 from breadth.runtime.proxy.access import (
     ClientSlots,
     Keys,

@@ -10,10 +10,9 @@ import orjson
 import pytest
 
 from breadth.base.settings import dump
-from breadth.inference.budget import Spend
 from breadth.inference.halting import Loop
 from breadth.inference.policy import Policy
-from breadth.inference.records import Answer, Candidate, Finish, Task
+from breadth.inference.records import Answer, Candidate, Finish, Spend, Task
 from breadth.inference.strategies.vote import Vote
 from breadth.runtime.driver import SolveResult
 from breadth.runtime.proxy.access import ProxyLimits

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breadth.inference.budget import Budget
-from breadth.inference.records import Reading, Sampling
+from breadth.inference.records import Budget, Reading, Sampling
 from breadth.runtime.proxy.client_request import ClientRequest, read_request
 from breadth.runtime.proxy.errors import ApiError
 

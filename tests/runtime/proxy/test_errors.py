@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from breadth.base.errors import ServerError, StrategyError
-from breadth.inference.budget import Spend
-from breadth.inference.records import Answer, Task
+from breadth.inference.records import Answer, Spend, Task
 from breadth.runtime.driver import SolveResult
 from breadth.runtime.proxy.errors import ApiError, deadline_error, hide_upstreams, no_answer_error, to_api_error
 

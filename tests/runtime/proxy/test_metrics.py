@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from breadth.base.errors import ServerError
-from breadth.inference.budget import Prices, Spend
-from breadth.inference.records import Answer, Candidate, Task
+from breadth.inference.records import Answer, Candidate, Prices, Spend, Task
 from breadth.runtime.driver import SolveResult
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.proxy.metrics import CountedSampler, Metrics

@@ -14,9 +14,8 @@ import pytest
 from breadth.adapters.llama_cpp import LlamaCppDialect
 from breadth.base.errors import ServerError, StrategyError
 from breadth.base.settings import dump
-from breadth.inference.budget import Budget, Prices
 from breadth.inference.policy import Policy
-from breadth.inference.records import Sampling
+from breadth.inference.records import Budget, Prices, Sampling
 from breadth.inference.strategies.single import Single
 from breadth.runtime.dialect import ServerDialect
 from breadth.runtime.proxy.access import ProxyLimits

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from breadth.base.errors import StrategyError
-from breadth.inference.budget import Budget
+from breadth.inference.records import Budget
 from breadth.runtime.proxy.access import ProxyLimits
 from breadth.runtime.proxy.client_request import read_request
 from breadth.runtime.proxy.errors import ApiError

@@ -10,9 +10,8 @@ import pytest
 
 from breadth.base.errors import BreadthError, ServerError, SettingsError
 from breadth.base.settings import dump
-from breadth.inference.budget import Budget, Prices
 from breadth.inference.policy import Policy
-from breadth.inference.records import Sampling
+from breadth.inference.records import Budget, Prices, Sampling
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.single import Single
 from breadth.inference.strategies.vote import Vote

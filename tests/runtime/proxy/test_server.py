@@ -28,9 +28,8 @@ import pytest
 
 from breadth.base.errors import SettingsError
 from breadth.base.settings import dump
-from breadth.inference.budget import Budget
 from breadth.inference.policy import Policy
-from breadth.inference.records import Sampling
+from breadth.inference.records import Budget, Sampling
 from breadth.inference.strategies.vote import Vote
 from breadth.runtime.proxy.access import ProxyLimits
 from breadth.runtime.proxy.errors import ApiError

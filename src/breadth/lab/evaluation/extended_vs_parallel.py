@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from breadth.base.errors import require
-from breadth.inference.budget import Budget
-from breadth.inference.records import Reading, Sampling, Task
+from breadth.inference.records import Budget, Reading, Sampling, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.budget_forcing import BudgetForcing
 from breadth.inference.strategy import Strategy

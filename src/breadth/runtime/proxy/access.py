@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from breadth.base.errors import BrokenFileError, SettingsError, require
-from breadth.inference.budget import Budget
+from breadth.inference.records import Budget
 from breadth.runtime.proxy.errors import ApiError
 
 MIN_KEY_CHARACTERS = 8

@@ -11,8 +11,7 @@ import orjson
 from aiohttp import web
 
 from breadth.base.errors import BreadthError
-from breadth.inference.budget import Spend
-from breadth.inference.records import Task
+from breadth.inference.records import Spend, Task
 from breadth.inference.strategy import Strategy
 from breadth.runtime.dialect import CHAT_PATH
 from breadth.runtime.driver import SolveResult, summarize_result

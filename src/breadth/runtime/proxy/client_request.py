@@ -11,9 +11,8 @@ import orjson
 
 from breadth.base.errors import SettingsError
 from breadth.base.settings import from_table
-from breadth.inference.budget import Budget
 from breadth.inference.halting import Halt
-from breadth.inference.records import Prompt, Reading, Sampling, Task, text_of
+from breadth.inference.records import Budget, Prompt, Reading, Sampling, Task, text_of
 from breadth.runtime.dialect import CHAT_PATH
 from breadth.runtime.proxy.errors import ApiError
 

@@ -15,8 +15,7 @@ import orjson
 from aiohttp import web
 
 from breadth.base.errors import BreadthError, ServerError
-from breadth.inference.budget import Budget, Spend
-from breadth.inference.records import Answer, Candidate, Task
+from breadth.inference.records import Answer, Budget, Candidate, Spend, Task
 from breadth.inference.strategies.single import Single
 from breadth.runtime.dialect import CHAT_PATH, ServerDialect
 from breadth.runtime.driver import SolveResult

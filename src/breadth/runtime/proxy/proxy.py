@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from breadth.base.errors import ServerError
-from breadth.inference.budget import Budget
+from breadth.inference.records import Budget
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.ledger import Ledger
 from breadth.runtime.proxy.access import ClientSlots, Keys, ProxyLimits, tightest_budget

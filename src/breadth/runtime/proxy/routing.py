@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from breadth.base.errors import BreadthError, BrokenFileError, SettingsError, suggestion
-from breadth.inference.budget import Budget
 from breadth.inference.catalogue import STRATEGIES
 from breadth.inference.policy import Policy
+from breadth.inference.records import Budget
 from breadth.inference.strategies.single import Single
 from breadth.runtime.driver import strategy_name
 from breadth.runtime.proxy.errors import ApiError
