@@ -174,7 +174,7 @@ def test_the_root_leads_and_not_what_it_explains() -> None:
     page = doctor_page([RunDiagnosis(Evidence("x"), (effect, root, note), (), ())], CollectedEvidence())
     assert isinstance(page.sections[0], Verdict)
     assert page.sections[0].headline == "root 1."
-    assert page.sections[0].body == "root. Also found: effect (critical), small (note)."
+    assert page.sections[0].body == "Finding: root. Also found: effect (critical), small (note)."
 
 
 def test_the_documented_keys(make: Any) -> None:

@@ -166,7 +166,7 @@ def first_action(finding: Finding) -> str:
 def render_verdict(lead: Finding, prefix: str, others: Sequence[Finding]) -> Verdict:
     """Return the verdict on a run: the headline, what it cost, its causes and what else was found."""
     also = ", ".join(f"{finding.name} ({finding.severity.value})" for finding in others)
-    body = [lead.cost, describe_causes(lead), f"{lead.name}." + (f" Also found: {also}." if also else "")]
+    body = [lead.cost, describe_causes(lead), f"Finding: {lead.name}." + (f" Also found: {also}." if also else "")]
     return Verdict(lead.severity, prefix + lead.headline, " ".join(part for part in body if part))
 
 

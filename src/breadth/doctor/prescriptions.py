@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.run_course import LOST, score_fall
+from breadth.doctor.evidence.run_course import LOST, length_cap, score_fall
 from breadth.doctor.finding import Change, Prescription
 from breadth.doctor.lab_effects import LAB_EFFECTS, LabRank
 
@@ -18,6 +18,8 @@ and the lab's 0.15, on a logarithmic scale.
 """
 CANNOT_REFILL = frozenset({"trl"})
 """Trainers that can drop zero-variance groups but sample no others instead; their advantage is zero already."""
+MAX_MASKED = 0.8
+"""Share of truncated completions above which masking them is no remedy: less than a fifth would be left."""
 CLIP_HIGH = 0.28
 """Upper clip of DAPO (arXiv 2503.14476)."""
 UPDATES_PER_GENERATION = 4
@@ -211,8 +213,9 @@ def correct_mismatch(evidence: Evidence) -> Prescription | None:
 
 
 def raise_length_cap(evidence: Evidence) -> Prescription:
-    """Allow completions twice as long."""
-    longest = evidence.config.max_completion_length
+    """Allow completions twice as long as by the settings or, without them, as the log shows."""
+    cap = length_cap(evidence)
+    longest = None if cap is None else round(cap)
     wanted = None if longest is None else 2 * longest
     return Prescription(
         "Allow longer completions" + (f": {wanted:,} tokens instead of {longest:,}" if wanted else ""),
@@ -224,8 +227,10 @@ def raise_length_cap(evidence: Evidence) -> Prescription:
 
 
 def mask_truncated(evidence: Evidence) -> Prescription | None:
-    """Mask truncated completions in the loss."""
-    if evidence.config.mask_truncated:
+    """Mask truncated completions in the loss, unless hardly any would be left to learn from."""
+    cut = evidence.course("truncated")
+    mostly_cut = cut is not None and cut.end.level.value > MAX_MASKED
+    if evidence.config.mask_truncated or mostly_cut:
         return None
     return Prescription(
         "Mask truncated completions in the loss",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from breadth.doctor.evidence.run_course import length_cap
 from breadth.doctor.finding import CannotTell, Change, Excluded, Finding
 from breadth.doctor.findings.truncation import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
@@ -55,6 +56,31 @@ def test_the_cap_is_doubled_in_the_users_words_and_the_cost_counted(make: Any) -
     assert isinstance(found, Finding)
     assert [one.changes for one in found.prescriptions] == [(Change("max_completion_length", 1024),)]
     assert found.cost == "Over the whole run 25% of the rollouts were truncated."
+
+
+def test_where_nearly_all_are_cut_masking_them_would_leave_nothing(make: Any) -> None:
+    for share, masked in ((0.7, True), (0.9, False)):
+        found = FINDING.check(make(truncated=np.full(40, share), length_max=np.full(40, 96.0)))
+        assert isinstance(found, Finding)
+        cap, *rest = [one.changes for one in found.prescriptions]
+        assert cap == (Change("max_completion_length", 192),)  # no settings: the longest completion logged, doubled
+        assert rest == ([(Change("mask_truncated", True),)] if masked else [])
+
+
+@pytest.mark.parametrize(
+    ("logged", "cap"),
+    [
+        ({"length_cap": np.full(40, 512.0), "length_max": np.full(40, 96.0)}, 512.0),
+        ({"length_max": np.r_[np.full(20, 60.0), np.full(20, 96.0)]}, 96.0),
+        ({"length_max": np.arange(40.0)}, None),  # still grows: no cap has been reached
+        ({"length": np.r_[np.arange(30.0), np.full(10, 64.0)]}, 64.0),
+        ({}, None),
+    ],
+)
+def test_the_cap_is_read_off_the_log_where_the_settings_are_not_known(
+    make: Any, logged: dict[str, Any], cap: float | None
+) -> None:
+    assert length_cap(make(reward=T, **logged)) == cap
 
 
 def test_without_the_share_it_cannot_tell(make: Any) -> None:

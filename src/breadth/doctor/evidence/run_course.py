@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from breadth.doctor.evidence.log_defects import nan_runs
-from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import logged_eval_score
 from breadth.measure.course import LEVEL_SHARES, Course, Stretch, describe_course
 from breadth.measure.intervals import Interval
@@ -22,6 +22,8 @@ or dip of the healthy runs in our fixtures reaches it."""
 SOLVED = 0.9
 """Share of the way from lowest to highest reward above which a score is solved: ScaleRL retires problems from a pass
 rate of 0.9 on, MiniMax-M1 trains on none above it."""
+MIN_CAP = 24
+"""Tokens from which on completions that are all of one length are cut: answers of a fixed form are shorter."""
 SURE_LEVEL = 0.8
 """Confidence that slow wander must leave a fall to half: it was measured beyond doubt already."""
 
@@ -145,6 +147,25 @@ def has_recovered(course: Course) -> bool:
     turns = [bool(high) for high, low in zip(is_high, is_low, strict=True) if high != low]
     phases = [phase for place, phase in enumerate(turns) if place == 0 or phase != turns[place - 1]]
     return phases.count(True) > 1
+
+
+def length_cap(evidence: Evidence) -> float | None:
+    """Return the longest completion possible: by the settings or the log, or what the longest or all stop at."""
+    if evidence.config.max_completion_length is not None:
+        return float(evidence.config.max_completion_length)
+    logged = evidence.series("length_cap")
+    if logged is not None and len(logged):
+        return float(logged.values[-1])
+    longest = evidence.series("length_max")
+    if longest is not None and len(longest) >= MIN_POINTS:
+        most = float(longest.values.max())
+        return most if (longest.values >= most).mean() > 0.25 else None
+    mean = evidence.series("length")
+    if mean is None or len(mean) < MIN_POINTS:
+        return None
+    most = float(mean.values.max())
+    at_most = mean.values[-max(3, len(mean) // 8) :] >= most * (1 - 1e-9)
+    return most if at_most.mean() > 0.5 and most >= MIN_CAP else None
 
 
 def negate(change: Interval) -> Interval:

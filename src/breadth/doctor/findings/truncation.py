@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from breadth.doctor import prescriptions
-from breadth.doctor.evidence.record import MIN_POINTS, Evidence
+from breadth.doctor.evidence.record import Evidence
+from breadth.doctor.evidence.run_course import length_cap
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop
 from breadth.measure.course import Course
 from breadth.report.sections import Fact, Severity
-
-MIN_CAP = 24
-"""Tokens from which on completions that are all of one length are cut: answers of a fixed form are shorter."""
 
 
 @dataclass(frozen=True)
@@ -91,22 +89,6 @@ def rises(cut: Course) -> bool:
     return cut.change(cut.start, cut.end).low > 0
 
 
-def length_cap(evidence: Evidence) -> float | None:
-    """Return the longest completion possible: by the settings, the longest ever logged, or where the mean stopped."""
-    if evidence.config.max_completion_length is not None:
-        return float(evidence.config.max_completion_length)
-    longest = evidence.series("length_max")
-    if longest is not None and len(longest) >= MIN_POINTS:
-        most = float(longest.values.max())
-        return most if (longest.values >= most).mean() > 0.25 else None
-    mean = evidence.series("length")
-    if mean is None or len(mean) < MIN_POINTS:
-        return None
-    most = float(mean.values.max())
-    at_most = mean.values[-max(3, len(mean) // 8) :] >= most * (1 - 1e-9)
-    return most if at_most.mean() > 0.5 and most >= MIN_CAP else None
-
-
 def describe(evidence: Evidence, severity: Severity, headline: str, cut: Course | None) -> Finding:
     """Build the finding."""
     return Finding(
@@ -121,7 +103,10 @@ def describe(evidence: Evidence, severity: Severity, headline: str, cut: Course 
         _cost(evidence),
         tuple(
             remedy
-            for remedy in (prescriptions.raise_length_cap(evidence), prescriptions.mask_truncated(evidence))
+            for remedy in (
+                prescriptions.raise_length_cap(evidence),
+                None if cut is None else prescriptions.mask_truncated(evidence),  # without a share, nearly all are cut
+            )
             if remedy is not None
         ),
     )
