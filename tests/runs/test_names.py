@@ -52,6 +52,13 @@ SPELLINGS["kl_reference"] += ["kl_divergence", "kl_div", "critic/kl", "objective
 SPELLINGS["truncated"] += ["cap_hit_rate", "finish_reason/length", "rollout/truncated_rate", "train/truncation_rate"]
 SPELLINGS["mismatch"] += ["rollout_corr/kl", "Mismatch KL"]
 SPELLINGS["grad_norm"] += ["Grad. Norm", "policy/raw_grad_norm", "ppo_actor/update/grad_norm"]
+SPELLINGS["reward"] += ["rewards_avg", "reward_latest", "latest_step_reward", "train/avgReward", "score_avg"]
+SPELLINGS["entropy"] += ["avg_token_entropy", "policy/mean_entropy_per_token", "meanEntropy"]
+SPELLINGS["length"] += ["avg_completion_tokens", "mean response length", "gen_len_avg", "output_tokens_mean"]
+SPELLINGS["zero_variance_groups"] += ["frac_zero_std_groups", "zero_variance_groups_ratio", "degenerate_group_rate"]
+SPELLINGS["truncated"] += ["truncated_pct", "clipped_completions_ratio", "frac_overlong"]
+SPELLINGS["kl_reference"] += ["avg_kl_to_ref", "kl_from_base"]
+SPELLINGS["learning_rate"] += ["current_lr", "learning_rate_current"]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +90,18 @@ def test_every_trainer_spelling_is_known(ours: str, theirs: str) -> None:
         "actor/loss/entropy",
         "rollout/eval/reward",
         "gsm8k/accuracy",
+        "reward_weight",
+        "best_reward",
+        "running_reward",
+        "format_reward",
+        "max_reward",
+        "mean_token_accuracy",
+        "kl_coef",
+        "entropy_bonus",
+        "zero_grad_norm",
+        "total_generated_tokens",
+        "max_completion_len",
+        "reward_model/mean_score",
     ],
 )
 def test_other_names_are_left_alone(theirs: str) -> None:

@@ -11,7 +11,7 @@ The entries are what the trainers' sources log, read at these commits: TRL f2cd5
 DPO; PPO up to 0.11 at b3f93f0), verl b178a3c, OpenRLHF 3c3be62, prime-rl 559b447, SkyRL a956457, slime 624b824,
 NeMo-RL 7ea279a, ROLL 8eb27cc, tinker-cookbook 9dfcc3a, torchforge 6e77f0b, axolotl 067b021 and unsloth 015bdef (both
 log TRL's names), ms-swift 3602360, RAGEN 20daedc, open-instruct e6c3044, torchtune bd2a0fc, AReaL 4aef98d. Names that
-no source explains (``mean_reward``) are the usual ones of hand-written loops.
+no source explains are the usual ones of hand-written loops; those made of the words of `WORD_RULES` need no entry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         # ms-swift; ROLL's policy, logged with the critic's; AReaL:
         "policy/entropy_mean entropy/mean critic/entropy/mean entropy/avg",
         # hand-written loops:
-        "mean_entropy avg_entropy entropy_mean entropy_avg token_entropy mean_token_entropy train_entropy",
     ),
     "reward": (
         "mean reward of the rollouts",
@@ -53,7 +52,7 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         # ROLL; torchtune; open-instruct. tinker's env/all/correct stays a component of the reward:
         "correct/mean critic/correct/mean successes objective/verifiable_correct_rate batch/percent_solved_mean",
         # hand-written loops:
-        "accuracy acc mean_accuracy accuracy_mean accuracy/mean train_accuracy train_acc success_rate solve_rate",
+        "success_rate solve_rate",
         "correct_rate pass_rate",
     ),
     "reward_shaped": (
@@ -73,9 +72,7 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         # TRL, ms-swift, axolotl; open-instruct: filtered because their spread is zero:
         "frac_reward_zero_std batch/filtered_prompts_pct",
         # hand-written loops:
-        "zero_std frac_zero_std zero_std_frac zero_std_ratio frac_zero_std_groups zero_variance_ratio",
-        "zero_variance_frac zero_var_frac frac_zero_variance zero_variance_group_ratio degenerate_group_frac",
-        "frac_degenerate_groups",
+        "zero_std",
     ),
     "all_correct_groups": (
         "share of groups whose rollouts are all right: too easy to teach",
@@ -116,9 +113,8 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         "is_truncated/all/mean is_truncated/mean truncated_ratio truncated_rate truncation_rate no_eos_ratios/avg",
         "response_clip_ratio stop/max_tokens rollout/truncated",
         # hand-written loops:
-        "truncation_ratio truncated_frac truncated_fraction frac_truncated fraction_truncated truncation_frac",
         "truncation clipped_ratio cap_hit_rate hit_cap_rate cap_rate max_tokens_hit_rate length_cap_rate",
-        "length_cap_hit_rate overlong_ratio overlong_rate finish_reason/length finish_reason_length",
+        "length_cap_hit_rate finish_reason/length finish_reason_length",
         "finish_length_ratio length_finish_ratio is_truncated",
     ),
     "stopped": (
@@ -137,14 +133,8 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         "response_length_mean generate/avg_num_tokens val/sequence_lengths",
         "generator/generate/avg_tokens_generated response_lengths tokens/responses_len_mean",
         # hand-written loops:
-        "mean_response_length avg_response_length mean_completion_length avg_completion_length",
-        "completion_length_mean mean_completion_len avg_completion_len completion_len response_len",
-        "completion_len_mean response_len_mean mean_response_len avg_response_len mean_completion_tokens",
-        "avg_completion_tokens completion_tokens avg_gen_tokens mean_output_tokens avg_output_tokens",
-        "output_tokens mean_tokens",
-        "avg_tokens tokens_mean mean_gen_length avg_gen_length gen_length gen_len mean_gen_len mean_gen_tokens",
-        "gen_tokens_mean generation_length mean_generation_length mean_length avg_length mean_len avg_len",
-        "length_mean length/mean lengths/mean sequence_lengths seq_length",
+        "mean_tokens avg_tokens tokens_mean mean_length avg_length mean_len avg_len length_mean length/mean",
+        "lengths/mean",
     ),
     "length_min": (
         "shortest completion",
@@ -172,8 +162,6 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         # open-instruct: its four estimators, the default one first:
         "objective/kl2_avg objective/kl3_avg objective/kl1_avg objective/kl0_avg",
         # hand-written loops:
-        "kl_divergence kl_div mean_kl avg_kl kl_mean kl_avg kl/mean train_kl kl_ref kl_to_ref kl_reference",
-        "reference_kl mean_kl_divergence avg_kl_divergence",
     ),
     "kl_old": (
         "divergence from the policy that sampled",
@@ -368,7 +356,44 @@ _RANK = {theirs: (ours, rank) for ours, (_, several) in METRIC_NAMES.items() for
 _FLAT = {theirs.replace("/", "_"): theirs for theirs in reversed(_RANK)}
 _SEPARATOR = re.compile(r"(?<=[a-z_])[.:](?=[a-z_])")
 _BLANK = re.compile(r"[\s_-]+")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _ABBREVIATION = re.compile(r"(?<=[a-z])\.(?=[\s_-]|$)")
+
+
+QUALIFIERS = frozenset(
+    {
+        *("mean", "avg", "average", "current", "cur", "latest", "overall", "all", "train", "training", "policy"),
+        *("step", "steps", "batch", "rollout", "rollouts"),
+    }
+)
+"""Words that say how or where a metric was taken, and leave its meaning as it is."""
+_SHARE = "ratio rate frac fraction share pct percent percentage proportion"
+_TEXT = "completion completions response responses gen generated generation generations output outputs reply replies"
+WORD_RULES: dict[str, tuple[tuple[frozenset[str], ...], frozenset[str]]] = {
+    ours: (tuple(frozenset(words.split()) for words in needed), frozenset(" ".join((*needed, allowed)).split()))
+    for ours, (needed, allowed) in {
+        "entropy": (("entropy",), "token tokens per action actor response nats"),
+        "reward": (("reward rewards return returns score scores",), "total raw episode ep final task env group"),
+        "accuracy": (("accuracy acc",), "answer rollout"),
+        "reward_std": (("reward rewards score scores", "std stdev stddev sd"), "group groups within in"),
+        "zero_variance_groups": (
+            ("zero degenerate flat", "std var variance degenerate flat", _SHARE),
+            "group groups reward rewards prompt prompts of with",
+        ),
+        "truncated": (
+            ("truncated truncation clipped overlong", _SHARE, f"{_TEXT} truncated truncation overlong"),
+            "of",
+        ),
+        "length": (("length lengths len tokens", f"{_TEXT} seq sequence"), "new token"),
+        "kl_reference": (("kl",), "div divergence ref reference base to from vs token tokens per"),
+        "grad_norm": (("grad grads gradient gradients", "norm"), "global total raw actor"),
+        "learning_rate": (("lr learning", "lr rate"), "actor"),
+    }.items()
+}
+"""Our name -> words of which each set must give one, and all words that a name of it may have besides qualifiers.
+
+For names that no table of a trainer's has, as those of hand-written loops: ``rewards_avg``, ``latest_step_reward``.
+"""
 
 
 METRIC_WORDS = {
@@ -396,9 +421,10 @@ def describe_metric(name: str) -> str:
 
 
 def fold_name(theirs: str) -> str:
-    """Make spellings alike: ``Grad. Norm``, ``train.grad-norm`` and ``grad_norm@sum`` become ``(train/)grad_norm``."""
-    bare = theirs.strip().casefold().rpartition("@")
-    name = bare[0] if bare[2] in ("sum", "mean") else theirs.strip().casefold()
+    """Make spellings alike: ``Grad. Norm``, ``train.gradNorm`` and ``grad_norm@sum`` become ``(train/)grad_norm``."""
+    plain = _HUMP.sub("_", theirs.strip()).casefold()
+    bare = plain.rpartition("@")
+    name = bare[0] if bare[2] in ("sum", "mean") else plain
     return _SEPARATOR.sub("/", _BLANK.sub("_", _ABBREVIATION.sub("", name)))
 
 
@@ -424,6 +450,20 @@ def match_name(theirs: str) -> tuple[str, int] | None:
             if not is_common and found[0] in NAMES_OF_ONE_RUN:
                 return None
             return found[0], (not is_common) * 100_000 + found[1] * 100 + start
+    for start in range(len(parts)):
+        scopes = parts[:start]
+        found = match_words("/".join(parts[start:])) if FOREIGN_SCOPES.isdisjoint(parts[:-1]) else None
+        if found and (COMMON_SCOPES.issuperset(scopes) or found[0] not in NAMES_OF_ONE_RUN):
+            return found[0], (not COMMON_SCOPES.issuperset(scopes)) * 100_000 + found[1] + start
+    return None
+
+
+def match_words(name: str) -> tuple[str, int] | None:
+    """Return our name for one that is made of its words and of qualifiers only, behind every name of the table."""
+    words = frozenset(re.split("[/_]", name)) - {""}
+    for ours, (needed, allowed) in WORD_RULES.items():
+        if words <= allowed | QUALIFIERS and not any(words.isdisjoint(several) for several in needed):
+            return ours, 50_000 + 100 * len(words) + len(words - QUALIFIERS)
     return None
 
 

@@ -111,3 +111,24 @@ def test_a_log_is_imported_whole(tmp_path: Path) -> None:
     assert IMPORTER.recognises(log, log.read_bytes()) == CONSOLE_KIND
     import_files([log], tmp_path / "run")
     assert Run.open(tmp_path / "run").metric_names() == ("reward", "grad_norm")
+
+
+def test_a_log_without_steps_is_read_line_by_line(tmp_path: Path) -> None:
+    lines = [f"  Batch: mean_reward={place / 10}" for place in range(14)]
+    found = rows(tmp_path, "\n".join(["Starting training...", "Watch for mean_reward to climb from ~-1.5", *lines]))
+    assert [row.values for row in found] == [{"mean_reward": place / 10} for place in range(14)]
+    assert {row.step for row in found} == {None}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Gen 1: Reward= 0.329 | M: c8b8 h8e8 b6a5 a6c5 d4d3 E: -4.28 -4 and some more words",  # a rollout
+        "temperature=0.7",  # no metric of ours
+        "the mean reward = 0.5 was higher than the one before, which had the other prompt",
+    ],
+)
+def test_rollouts_and_prose_without_steps_are_no_rows(line: str) -> None:
+    assert not is_console_log(Path("x.log"), "\n".join([line] * 20).encode())
+    assert not is_console_log(Path("x.log"), "\n".join(["mean_reward=0.5"] * 11).encode())
+    assert not is_console_log(Path("x.log"), "\n".join(["mean_reward=0.5", "kl=0.1"] * 20).encode())

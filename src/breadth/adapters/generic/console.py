@@ -3,12 +3,14 @@
 Understood are ``step 12 | reward 0.31 | kl 0.01``, ``[iter 10] reward_mean=0.4``, ``[run]  3/100 | loss=-0.5``,
 ``Epoch:[1/1](5/900), Reward: -1.5``, ``Step 10: {"loss": ...}``, printed dicts with numpy and torch values, and blocks
 and tables below a line that names the step (NeMo-RL, torchforge, SkyRL, tinker, AReaL). Colours, times and names of
-loggers before the step are skipped. A line counts only if one of its names means a metric of ours.
+loggers before the step are skipped. A line counts only if one of its names means a metric of ours. In a log that names
+no step anywhere, each line with such a pair is a row, numbered in order: ``Batch: mean_reward=0.225``.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,13 +22,19 @@ from breadth.adapters.parse_values import (
     strip_held_out_prefix,
 )
 from breadth.runs.importer import read_long_head
-from breadth.runs.jsonl import read_text_rows
+from breadth.runs.jsonl import read_head, read_text_rows
 from breadth.runs.names import match_name
 from breadth.runs.schema import Record, Remark
 
 CONSOLE_KIND = "console log"
 MIN_ROWS = 3
 """Rows from which a text counts as a console log."""
+MIN_UNNUMBERED_ROWS = 12
+"""Lines with a metric of ours from which on a text that names no step counts: a report of results has fewer."""
+MIN_SAME_METRICS = 0.9
+"""Share of those lines that must have the same metrics: else they are lines of several kinds, not the rows of one."""
+MAX_LABEL_CHARACTERS = 32
+"""Letters and digits that such a line may have besides its pairs: ``2026-01-02 10:11:12 [INFO] Batch:``."""
 MIN_UNNUMBERED_METRICS = 3
 """Metrics of ours that a printed dict without a step must have."""
 MAX_LABEL_LENGTH = 40
@@ -72,7 +80,8 @@ TABLE_EDGE = re.compile("[│┃]")
 class ConsoleRows:
     """Collects the rows of a log line by line; a row is complete when the next one begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_numbered: bool = True) -> None:
+        self._is_numbered = is_numbered
         self._step: int | None = None
         self._values: dict[str, str] = {}
         self._number = 0
@@ -81,6 +90,10 @@ class ConsoleRows:
         """Take a line; yield the rows it completes as (number of the first line, step, values as printed)."""
         text = strip_colour(line.rpartition("\r")[2])
         if len(text) > MAX_LINE_LENGTH or not text.strip():
+            return
+        if not self._is_numbered:
+            if has_metric(pairs := dict(PLAIN_PAIR.findall(text))) and is_bare(text):
+                yield number, None, pairs
             return
         step, rest = find_step(text)
         pairs = find_pairs(rest if step is not None else text, whole=step is None)
@@ -159,22 +172,40 @@ def is_unnumbered_row(text: str, pairs: dict[str, str]) -> bool:
     return len(our_metrics(pairs)) >= MIN_UNNUMBERED_METRICS and not LONG_TEXT.search(text)
 
 
+def is_bare(text: str) -> bool:
+    """Whether a line holds little besides its pairs; with more words, also in a name, it is the text of a rollout."""
+    rest = PLAIN_PAIR.sub(lambda pair: pair[1] if pair[1].count(" ") > 1 else "", text)
+    return sum(map(str.isalnum, rest)) <= MAX_LABEL_CHARACTERS
+
+
 def is_console_log(path: Path, start: bytes) -> bool:
     """Whether the beginning of a text holds rows of a console log."""
-    if b"\0" in start[:4096] or path.suffix.casefold() in SOURCE_SUFFIXES:
-        return False
-    text = read_long_head(path, start).decode("utf-8", errors="replace")
+    return (
+        b"\0" not in start[:4096]
+        and path.suffix.casefold() not in SOURCE_SUFFIXES
+        and console_rows(path, start) is not None
+    )
+
+
+def console_rows(path: Path, start: bytes) -> ConsoleRows | None:
+    """Return what collects the rows of a log that begins like this, with steps or without; None where it has none."""
+    lines = read_long_head(path, start).decode("utf-8", errors="replace").splitlines()[:MAX_SNIFFED_LINES]
     rows, found = ConsoleRows(), 0
-    for number, line in enumerate(text.splitlines()[:MAX_SNIFFED_LINES]):
+    for number, line in enumerate(lines):
         found += sum(1 for _ in rows.add(number, line))
         if found >= MIN_ROWS:
-            return True
-    return found + sum(1 for _ in rows.flush()) >= MIN_ROWS
+            return ConsoleRows()
+    if found + sum(1 for _ in rows.flush()) >= MIN_ROWS:
+        return ConsoleRows()
+    unnumbered = ConsoleRows(is_numbered=False)
+    kinds = Counter(frozenset(our_metrics(pairs)) for line in enumerate(lines) for _, _, pairs in unnumbered.add(*line))
+    most = max(kinds.values(), default=0)
+    return unnumbered if most >= max(MIN_UNNUMBERED_ROWS, MIN_SAME_METRICS * kinds.total()) else None
 
 
 def read_console(path: Path) -> Iterator[Record]:
-    """Yield the rows of a console log; dicts printed without a step are numbered in order."""
-    reader, rows = MetricReader(), ConsoleRows()
+    """Yield the rows of a console log; dicts and lines printed without a step are numbered in order."""
+    reader, rows = MetricReader(), console_rows(path, read_head(path)) or ConsoleRows()
     for line in read_text_rows(path):
         if isinstance(line, Remark):
             yield line
