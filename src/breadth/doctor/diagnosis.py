@@ -29,7 +29,9 @@ from breadth.doctor.trainer_config import TrainerConfig
 NOT_MEASURED = "nothing was measured under this policy or on this server"
 """Why checks of inference cannot tell where a policy or a server was given alone."""
 
-MUST_BE_EXCLUDED = frozenset({"score-collapse", "entropy-collapse", "entropy-explosion", "truncation", "overfitting"})
+MUST_BE_EXCLUDED = frozenset(
+    {"score-collapse", "no-learning", "entropy-collapse", "entropy-explosion", "truncation", "overfitting"}
+)
 """Failures about which no doubt may be left where a page says that nothing was found."""
 
 

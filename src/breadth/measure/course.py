@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from breadth.measure.intervals import Interval, t_critical
-from breadth.measure.series import CleanSeries, Noise, clean_series, smooth_by_median, winsorize
+from breadth.measure.series import CleanSeries, Noise, clean_series, count_broken_off, smooth_by_median, winsorize
 from breadth.measure.trends import MIN_TREND_POINTS, noise_around_jumps
 from breadth.measure.validate import FloatArray
 
@@ -85,6 +85,8 @@ class Course:
     """Independent stretches that were compared."""
     by_log: bool
     """Whether levels are compared by their ratio."""
+    broken_off: int = 0
+    """Points at the end that lie far beyond all others on one side, as those of a run that has just died."""
 
     def change(self, before: Stretch, after: Stretch, *, level: float = 0.95, chosen: bool = True) -> Interval:
         """Return the difference of two stretches, or their ratio by logarithms, as exactly as they were measured.
@@ -156,7 +158,8 @@ def describe_course(
         return None
     series = thin_to_means(series, MAX_COURSE_POINTS)
     seen = logarithms(series.values) if by_log else series.values
-    calm = winsorize(seen)
+    calm, broken_off = winsorize(seen), count_broken_off(seen)
+    calm[len(calm) - broken_off :] = seen[len(seen) - broken_off :]
     measured = _Stretches(series.steps, calm, by_log, level)
     n, eighth = len(calm), measured.points(1 / 8)
     every = list(measured.every(shares))
@@ -174,6 +177,7 @@ def describe_course(
         noise_around_jumps(CleanSeries(series.steps, seen, series.dropped)),
         sum(n // points for points in {measured.points(share) for share in shares}),
         by_log,
+        broken_off,
     )
 
 

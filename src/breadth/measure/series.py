@@ -21,6 +21,8 @@ _SPIKE_WINDOW = 7
 # Points of the running median a spike is measured against: it outvotes spikes of up to three points.
 _SPIKE_LIMIT = 4.0
 # Robust standard deviations beyond which a point is pulled in; Gaussian noise reaches it once in 16,000 points.
+_BREAK_LIMIT = 2.0
+# Robust standard deviations of the differences of neighbours by which last points must lie beyond all others.
 _END_LIMIT = 3.0
 # At the ends a point may leave its neighbours' range by so many ranges: an exponential decline leaves it by two to
 # three.
@@ -125,6 +127,19 @@ def winsorize(values: FloatArray) -> FloatArray:
     calm[:half] = [_clip_to_neighbours(values[:_SPIKE_WINDOW], place) for place in range(half)]
     calm[-half:] = [_clip_to_neighbours(values[-_SPIKE_WINDOW:], place) for place in range(half + 1, _SPIKE_WINDOW)]
     return calm
+
+
+def count_broken_off(values: FloatArray) -> int:
+    """Return how many points at the end lie beyond all others on one side, two at least, by far more than those differ.
+
+    0 where there are none: one point alone is a spike. At most an eighth of the points, three at least.
+    """
+    for count in range(max(3, len(values) // 8), 1, -1):
+        rest, last = values[:-count], values[-count:]
+        reach = _BREAK_LIMIT * _NORMAL_MAD * typical_distance(np.diff(rest)) if len(rest) >= _SPIKE_WINDOW else np.inf
+        if last.max() < rest.min() - reach or last.min() > rest.max() + reach:
+            return count
+    return 0
 
 
 def smooth_by_median(values: FloatArray) -> FloatArray:

@@ -65,12 +65,12 @@ METRIC_TABLE: dict[str, tuple[str, ...]] = {
         "reward_std reward/all/std reward/std",  # TRL, OpenRLHF rollout/; prime-rl
         "group_reward_std in_group_reward_std in_group_std",  # within a group: OpenRLHF; RAGEN rollout/
         # TRL PPO up to 0.11; hand-written loops:
-        "env/reward_std std_reward rewards/std rewards_std train_reward_std reward_stddev mean_group_std",
+        "env/reward_std std_reward rewards/std rewards_std train_reward_std reward_stddev mean_group_std variance",
     ),
     "zero_variance_groups": (
         "share of groups whose rewards are all equal, so they teach nothing",
-        # TRL, ms-swift, axolotl; open-instruct: filtered because their spread is zero:
-        "frac_reward_zero_std batch/filtered_prompts_pct",
+        # TRL, ms-swift, axolotl; open-instruct, prime-rl: filtered because their spread is zero:
+        "frac_reward_zero_std batch/filtered_prompts_pct filters/all/zero_advantage",
         # hand-written loops:
         "zero_std",
     ),
@@ -375,7 +375,7 @@ WORD_RULES: dict[str, tuple[tuple[frozenset[str], ...], frozenset[str]]] = {
         "entropy": (("entropy",), "token tokens per action actor response nats"),
         "reward": (("reward rewards return returns score scores",), "total raw episode ep final task env group"),
         "accuracy": (("accuracy acc",), "answer rollout"),
-        "reward_std": (("reward rewards score scores", "std stdev stddev sd"), "group groups within in"),
+        "reward_std": (("reward rewards score scores", "std stdev stddev sd var variance"), "group groups within in"),
         "zero_variance_groups": (
             ("zero degenerate flat", "std var variance degenerate flat", _SHARE),
             "group groups reward rewards prompt prompts of with",

@@ -36,6 +36,10 @@ FACTOR_METRICS = frozenset({"entropy", "length", "grad_norm", "kl_reference", "k
 """Metrics whose stretches are compared by their ratio."""
 
 
+SCORES = ("reward_shaped", "accuracy")
+"""What counts as the score of a run that logs no reward, best first."""
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """One run, or a configuration alone."""
@@ -59,10 +63,17 @@ class Evidence:
 
     def series(self, name: str, split: str = "train") -> MetricSeries | None:
         """Return a metric's finite values by step; None where it was not logged."""
-        if self.run is None or name not in self.run.metric_names(split):
+        stored = self.find_stored_name(name, split)
+        if self.run is None or stored is None:
             return None
-        found = self.run.series(name, split).finite
+        found = self.run.series(stored, split).finite
         return found if len(found) else None
+
+    def find_stored_name(self, name: str, split: str = "train") -> str | None:
+        """Return the name a metric is stored under; a run without a reward has another score."""
+        logged = () if self.run is None else self.run.metric_names(split)
+        several = (name, *SCORES) if name == "reward" else (name,)
+        return next((stored for stored in several if stored in logged), None)
 
     def trend(self, name: str, split: str = "train") -> Trend | None:
         """Return a metric's start, end and direction; None where it has fewer than eight points."""
@@ -83,9 +94,9 @@ class Evidence:
 
     def logged_name(self, name: str) -> str:
         """Return the trainer's own name of a metric; plain words for one that was not logged."""
-        logged = () if self.run is None else self.run.metric_names()
-        theirs = None if self.run is None else self.run.header.names.get(name)
-        return theirs or (name if name in logged else metric_words(name))
+        stored = self.find_stored_name(name)
+        theirs = None if self.run is None else self.run.header.names.get(stored or name)
+        return theirs or stored or metric_words(name)
 
     def describe_steps(self, name: str) -> str:
         """Return the trainer's name of a metric and the steps it covers, as text."""

@@ -24,6 +24,9 @@ SOLVED = 0.9
 rate of 0.9 on, MiniMax-M1 trains on none above it."""
 MIN_CAP = 24
 """Tokens from which on completions that are all of one length are cut: answers of a fixed form are shorter."""
+MIN_AT_CAP, MIN_SHARE_AT_CAP = 3, 0.02
+"""Steps, and share of them, at which the mean length is exactly its highest, a whole number, from which on that is the
+cap: a mean of several completions meets it by chance only where all of them were cut."""
 SURE_LEVEL = 0.8
 """Confidence that slow wander must leave a fall to half: it was measured beyond doubt already."""
 
@@ -83,23 +86,24 @@ def measure_held_out_fall(evidence: Evidence) -> ScoreFall | None:
 def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
     """Measure the fall of a score from its best stretch to its end.
 
-    A training score wanders with the problems it is counted on; held-out problems are the same every time.
+    A training score wanders with the problems it is counted on; held-out problems are the same every time. Last points
+    that lie far below all others are no wander.
     """
     best, end = course.highest, course.end
-    size = negate(course.change(best, end))
+    has_died = course.broken_off > 0 and course.values[-1] < course.values[: -course.broken_off].min()
+    size, plain = negate(course.change(best, end)), negate(course.change(best, end, chosen=False))
     scale = max(abs(best.level.value), best.level.value - course.start.level.value, 1e-12)
     share = size.value / scale
-    plain = negate(course.change(best, end, chosen=False))
     level = SURE_LEVEL if share >= 0.5 else 0.95
     beyond_wander = not wanders or negate(course.change_beyond_wander(best, end, level=level)).low > 0
     middle = (best.level.value + end.level.value) / 2
     return ScoreFall(
         name,
         course,
-        size,
+        plain if has_died else size,
         share,
         plain.high / scale,
-        size.low > 0 and beyond_wander,
+        has_died or (size.low > 0 and beyond_wander),
         course.first_past(middle, below=True, begin=best.begin),
         has_recovered(course),
     )
@@ -164,8 +168,10 @@ def length_cap(evidence: Evidence) -> float | None:
     if mean is None or len(mean) < MIN_POINTS:
         return None
     most = float(mean.values.max())
-    at_most = mean.values[-max(3, len(mean) // 8) :] >= most * (1 - 1e-9)
-    return most if at_most.mean() > 0.5 and most >= MIN_CAP else None
+    at_most = mean.values >= most * (1 - 1e-9)
+    ends_there = at_most[-max(3, len(mean) // 8) :].mean() > 0.5
+    is_reached = at_most.sum() >= MIN_AT_CAP and most.is_integer() and at_most.mean() >= MIN_SHARE_AT_CAP
+    return most if (ends_there or is_reached) and most >= MIN_CAP else None
 
 
 def negate(change: Interval) -> Interval:

@@ -18,7 +18,7 @@ from breadth.runs.schema import REWARD_PREFIX
 
 CORRECTNESS_NAMES = re.compile(
     r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate|_at_1)?|tests?|equation|"
-    r"success(?:es)?|succeeded|em|win_rate)(?![a-z@])"
+    r"env(?:ironment)?|task|outcome|success(?:es)?|succeeded|em|win_rate)(?![a-z@])"
 )
 """Names of metrics that say whether the answer is correct."""
 NO_CORRECTNESS = re.compile(r"penalt|length|format")

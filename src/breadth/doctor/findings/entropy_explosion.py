@@ -43,8 +43,10 @@ class EntropyExplosion:
     first_step: ClassVar[str] = "remove or cap the entropy bonus; lower the learning rate"
 
     risen: float = 1.5
-    """Factor over the start that it certainly exceeds: the upper end of the band in which our own entropy controller
-    holds it."""
+    """Factor over the start that it exceeds by the best estimate: the upper end of the band in which our own entropy
+    controller holds it."""
+    surely: float = 1.25
+    """Factor that it certainly exceeds then, where it surely rises over the whole run."""
     doubled: float = DOUBLED
     """Factor over the start that needs no trend, and is critical where the score falls: twice the nats square the
     number of choices at every token."""
@@ -74,7 +76,11 @@ class EntropyExplosion:
     def shows(self, entropy: Trend) -> bool:
         """Say whether a trend of entropy is an explosion."""
         ratio = entropy.ratio
-        return ratio is not None and ratio.low > (self.risen if entropy.verdict == "rising" else self.doubled)
+        if ratio is None:
+            return False
+        return ratio.low > self.doubled or (
+            entropy.verdict == "rising" and ratio.value > self.risen and ratio.low > self.surely
+        )
 
     def report(self, evidence: Evidence, entropy: Trend, peak: Interval, course: Course) -> Finding:
         """Build the finding."""

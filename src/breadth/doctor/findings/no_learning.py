@@ -24,7 +24,7 @@ class NoLearning:
 
     Three proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
     within groups never differ, or the learning rate is zero. The fourth is measured: over the whole run, at least fifty
-    points, a rise of the score that matters is excluded, and the score leaves room. A score that rose and stopped is
+    steps, a rise of the score that matters is excluded, and the score leaves room. A score that rose and stopped is
     `saturation`, one that fell is `score-collapse`. A signal that is logged as zero while the score surely rises is
     rounded, as a learning rate of 1e-6 in three decimals. It misleads where the learning signal does not come from this
     score, and in the first steps of a long warm-up.
@@ -45,12 +45,15 @@ class NoLearning:
 
     zero: float = 1e-7
     """Gradient norm below which there is no gradient: with a learning rate of 1e-6 no bfloat16 weight moves."""
-    points: int = 50
-    """Points from which on a flat score is a finding: many runs take off later than after twenty."""
+    steps: int = 50
+    """Steps from which on a flat score is a finding: many runs take off later than after twenty."""
+    points: int = 20
+    """Logged points that this takes."""
     room: float = SOLVED
     """Level of a score between 0 and 1 above which it is solved: there is nothing left to learn."""
     rise: float = 0.1
-    """Rise of the score, as a share of its level, that must be excluded: what a reader of the plot calls a rise."""
+    """Rise of the score, as a share of its level, that must be excluded, or else one as large as the scatter of its
+    points: what a reader of the plot calls a rise."""
     dead: float = 0.95
     """Share of the steps at which no group may differ in reward."""
 
@@ -72,17 +75,22 @@ class NoLearning:
     def check_score(self, evidence: Evidence, score: Course, trend: Trend) -> CheckResult:
         """See whether the score moved at all."""
         moved, best = score.change(score.start, score.end), score.change(score.start, score.highest)
-        matters = self.rise * max(abs(score.start.level.value), 1e-12)
+        scatter = score.noise.sd
+        matters = max(self.rise * abs(score.start.level.value), scatter, 1e-12)
         is_sure = moved.low > 0 or moved.high < 0 or trend.verdict in ("rising", "falling")
-        if is_sure and abs(moved.value) >= matters / 2:
-            return Excluded("no-learning", f"the score {describe(moved)}")
+        if is_sure and abs(moved.value) >= min(self.rise * abs(score.start.level.value) / 2, scatter):
+            steadily = (
+                "" if moved.low > 0 or moved.high < 0 else f", {trend.verdict} steadily (p = {trend.p_value:.2g})"
+            )
+            return Excluded("no-learning", f"the score {describe(moved)}{steadily}")
         if best.low > 0 and best.value >= matters:
             return Excluded("no-learning", f"the score rose by {best.value:.2g} on the way")
         held_out = eval_score_change(evidence)
         # A steady rise shows half of itself between the means of the two halves, which have less noise than the ends.
         highest_rise = min(moved.high, 2 * score.change(score.early, score.late).high)
         is_flat = highest_rise < matters and not (held_out is not None and held_out.verdict == "rising")
-        if is_flat and len(score.values) >= self.points:
+        steps = score.steps[-1] - score.steps[0] + 1
+        if is_flat and len(score.values) >= self.points and steps >= self.steps:
             return report_flat(evidence, score, moved)
         return CannotTell(
             "no-learning",

@@ -42,8 +42,10 @@ class NumericalFailure:
     first_step: ClassVar[str] = "go back to the last good checkpoint; clip gradients, check precision"
 
     huge: float = 1e5
-    """Size of a loss or a divergence that no batch of rollouts gives: advantages are about one, and the largest
-    importance ratio that float32 log-probabilities allow is e^88."""
+    """Size of a loss that no batch of rollouts gives: advantages are about one, and the largest importance ratio that
+    float32 log-probabilities allow is e^88."""
+    far: float = 1e3
+    """Size of a divergence per token that no policy reaches: the estimate is then the exponential of a few tokens."""
     spikes: int = 3
     """Points of such a size from which on it is a warning: one is an unlucky batch."""
     grown: float = 1000.0
@@ -116,14 +118,15 @@ class NumericalFailure:
             series = evidence.series(name)
             if series is None:
                 continue
-            large = np.flatnonzero(np.abs(series.values) >= self.huge)
+            most = self.far if name == "kl_reference" else self.huge
+            large = np.flatnonzero(np.abs(series.values) >= most)
             if len(large):
                 peak = float(np.abs(series.values).max())
                 step = int(series.steps[large[0]])
                 yield describe(
                     evidence,
                     Severity.WARNING if len(large) >= self.spikes else Severity.NOTE,
-                    f"{evidence.logged_name(name)} reached {format_number(peak)}, first above {self.huge:,.0f} at step"
+                    f"{evidence.logged_name(name)} reached {format_number(peak)}, first above {most:,.0f} at step"
                     f" {step:,}.",
                     (
                         Fact("largest value", peak, "", evidence.describe_steps(name)),

@@ -30,13 +30,13 @@ FORM = re.compile(r"format|xml|struct|json|boxed|(?<![a-z])(?:tags?|think|style)
 class RewardHacking:
     """The training reward certainly rises, while a held-out score or the correctness component does not.
 
-    By held-out scores: they fall, or certainly rise by less than half as much as the reward, and show no rise of their
-    own. By components: those that mean correct (by name, or by the grades of rollouts) certainly explain less than half
-    of the rise, and another one rises. Each component's share of the rise is shown; weights are fitted to the log,
-    where the components add up. A format component that still rises is a note: format is learned first, and the rest
-    may follow. So is a component that stays behind and whose name does not say what it means. It misleads where held-
-    out problems are of another kind or far harder than the training problems: then nothing was hacked, and the learning
-    does not transfer.
+    By held-out scores: they fall, or certainly rise by less than half as much as the reward, and show no rise of
+    their own. By components: those that mean correct (by name, or by the grades of rollouts) certainly explain less
+    than a quarter of the rise, and another one rises. Each component's share of the rise is shown; weights are
+    fitted to the log, where the components add up. A format component that still rises is a note: format is learned
+    first, and the rest may follow. So is a component that stays behind and whose name does not say what it means.
+    It misleads where held- out problems are of another kind or far harder than the training problems: then nothing
+    was hacked, and the learning does not transfer.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -47,6 +47,11 @@ class RewardHacking:
     part: float = 0.5
     """Share of the reward's rise below which, if certain, correctness stays behind: most of the gain is something else.
     """
+    small: float = 0.25
+    """The same for components: a format that is learned first and weighs more explains half of most healthy rises."""
+
+    negligible: float = 0.1
+    """Share of the reward's rise below which, if certain, a component counts as still even where it surely rises."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the reward's rise with held-out scores and with its components."""
@@ -71,7 +76,7 @@ class RewardHacking:
         ):
             return Excluded("reward-hacking", "a score that means correct rises with the reward")
         if made_of and not counts and evaluation is None:
-            return check_unnamed(evidence, reward, made_of, self.part * reward.change.low)
+            return self.check_unnamed(evidence, reward, made_of)
         return missing_comparison(evidence, evaluation, counts)
 
     def stays_behind(self, evidence: Evidence, reward: Trend, evaluation: ScoreChange) -> bool:
@@ -85,7 +90,7 @@ class RewardHacking:
         return excludes_rise(evaluation)
 
     def components_stay_behind(self, reward: Trend, made_of: tuple[RewardPart, ...]) -> bool:
-        """Say whether correctness explains less than half of the rise.
+        """Say whether correctness explains a small part of the rise.
 
         Where weights are not known, something else must rise instead.
         """
@@ -98,8 +103,44 @@ class RewardHacking:
         )
         weighed = all(part.share is not None for part in made_of)
         other = weighed or any(part.change.verdict == "rising" for part in others)
-        return (
-            other and all(part.change.verdict != "rising" for part in counts) and most < self.part * reward.change.low
+        still = all(part.change.verdict != "rising" or self.is_negligible(part, reward) for part in counts)
+        return other and still and most < self.small * reward.change.low
+
+    def is_negligible(self, part: RewardPart, reward: Trend) -> bool:
+        """Say whether a component hardly rises; one that rises with another has no weight that the fit could find."""
+        return max(part.weight, 1.0) * part.change.change.high < self.negligible * reward.change.low
+
+    def check_unnamed(self, evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...]) -> Finding | CannotTell:
+        """Return the component that does not rise with the reward, where no name says what it means: the user knows."""
+        still = [
+            part
+            for part in made_of
+            if (
+                part.weight * part.change.change.high < self.part * reward.change.low
+                and part.change.verdict != "rising"
+            )
+            or self.is_negligible(part, reward)
+        ]
+        rising = [part for part in made_of if part.change.verdict == "rising" and part not in still]
+        if not still or not rising:
+            return CannotTell(
+                "reward-hacking",
+                "the reward rises, and no component's name says that it means correct",
+                "name it, e.g. accuracy",
+            )
+        leader = max(rising, key=lambda part: part.share or part.change.change.value)
+        by = "" if leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
+        return Finding(
+            "reward-hacking",
+            Severity.NOTE,
+            "likely",
+            "training",
+            f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has"
+            f" {describe_change(still[0].change)}.",
+            (_gain(evidence, reward), *(_component(part) for part in made_of)),
+            f"{still[0].name} is not the goal of the run.",
+            "If that component is the goal of the run, it has gained nothing so far.",
+            _prescriptions(evidence),
         )
 
     def report_held_out(self, evidence: Evidence, reward: Trend, evaluation: ScoreChange) -> Finding:
@@ -149,36 +190,6 @@ class RewardHacking:
             "" if leader is None else "The gain so far is not in correctness.",
             _prescriptions(evidence),
         )
-
-
-def check_unnamed(
-    evidence: Evidence, reward: Trend, made_of: tuple[RewardPart, ...], least: float
-) -> Finding | CannotTell:
-    """Return the component that does not rise with the reward, where no name says what it means: the user knows."""
-    still = [
-        part for part in made_of if part.change.verdict != "rising" and part.weight * part.change.change.high < least
-    ]
-    rising = [part for part in made_of if part.change.verdict == "rising"]
-    if not still or not rising:
-        return CannotTell(
-            "reward-hacking",
-            "the reward rises, and no component's name says that it means correct",
-            "name it, e.g. accuracy",
-        )
-    leader = max(rising, key=lambda part: part.share or part.change.change.value)
-    by = "" if leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
-    return Finding(
-        "reward-hacking",
-        Severity.NOTE,
-        "likely",
-        "training",
-        f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has"
-        f" {describe_change(still[0].change)}.",
-        (_gain(evidence, reward), *(_component(part) for part in made_of)),
-        f"{still[0].name} is not the goal of the run.",
-        "If that component is the goal of the run, it has gained nothing so far.",
-        _prescriptions(evidence),
-    )
 
 
 def missing_comparison(evidence: Evidence, evaluation: ScoreChange | None, counts: list[RewardPart]) -> CannotTell:
