@@ -120,7 +120,11 @@ def test_what_tells_of_no_loop_is_neither_clear_nor_unsure() -> None:
 def test_a_whole_diagnosis_is_made_of_what_the_run_shows(make: Any) -> None:
     steps = np.linspace(0, 1, 80)
     found = diagnose_run(
-        make(entropy=0.6 * 0.02**steps, reward=np.full(80, 0.4), zero_variance_groups=0.2 + 0.75 * steps)
+        make(
+            entropy=0.6 * 0.02**steps,
+            reward=0.4 + 1e-3 * (-1.0) ** np.arange(80),
+            zero_variance_groups=0.2 + 0.75 * steps,
+        )
     )
     names = [one.name for one in found.findings]
     assert names[:2] == ["entropy-collapse", "zero-variance-groups"]

@@ -210,3 +210,12 @@ def test_by_loop() -> None:
     assert lines[:2] == ("[sampling]", "thinking_tokens = 512")
     assert any("thinking_token_budget" in line for line in lines[2:])
     assert render_patch(raised, finding("training"), Evidence("x")) == ()
+
+
+def test_what_was_not_logged_is_shown_by_what_stood_in_for_it(make: Any) -> None:
+    capped = make(length=np.r_[np.linspace(300, 512, 20), np.full(40, 512.0)], accuracy=np.linspace(0.2, 0.6, 60))
+    sections = doctor_page([diagnose_run(capped)], CollectedEvidence(), full=False).sections
+    assert [section.title for section in sections if isinstance(section, Curve)] == ["Mean length"]
+    falls = make(accuracy=np.r_[np.linspace(0.2, 0.8, 40), np.full(20, 0.1)])
+    sections = doctor_page([diagnose_run(falls)], CollectedEvidence(), full=False).sections
+    assert [section.title for section in sections if isinstance(section, Curve)] == ["Accuracy"]

@@ -284,3 +284,17 @@ def test_slow_wander_is_allowed_for_where_it_is_asked() -> None:
         change = found.change_beyond_wander(found.start, found.end)
         hits += change.low <= 0 <= change.high
     assert hits >= 0.8 * runs
+
+
+def test_what_broke_off_is_no_spike_and_counts_in_the_levels() -> None:
+    steady = np.resize([0.9, 1.0, 1.1, 1.0], 30)
+    died = describe_course(np.arange(32), np.r_[steady, 0.4, 0.0])
+    assert died is not None
+    assert (died.broken_off, died.before_break) == (2, None)
+    assert died.end.level.value == pytest.approx((0.9 + 1.0 + 0.4 + 0.0) / 4)
+    fell = describe_course(np.arange(32), np.r_[2.0, 1.6, steady])
+    assert fell is not None
+    assert fell.broken_off == 0
+    assert fell.before_break is not None
+    assert fell.before_break.level.value == pytest.approx(1.8)
+    assert (fell.before_break.first, fell.before_break.last) == (0, 1)

@@ -15,6 +15,7 @@ from breadth.measure.intervals import check_level
 from breadth.measure.series import (
     Noise,
     clean_series,
+    count_broken_off,
     estimate_noise,
     fit_line,
     is_usable,
@@ -257,3 +258,26 @@ def test_residual_sum_of_squares_by_hand() -> None:
     # Mean 2 leaves 1 + 0 + 1; a line through 1, 2, 3 leaves nothing.
     assert residual_sum_of_squares(np.array([1.0, 2.0, 3.0]), []) == pytest.approx(2.0)
     assert residual_sum_of_squares(np.array([1.0, 2.0, 3.0]), [np.arange(3.0)]) == pytest.approx(0.0, abs=1e-20)
+
+
+NOISY = np.resize([0.9, 1.0, 1.1, 1.0], 32)  # neighbours differ by 0.1: last points must lie 2 x 1.48 x 0.1 further out
+
+
+@pytest.mark.parametrize(
+    ("last", "count"),
+    [
+        ([0.57, 0.0], 2),
+        ([0.5, 0.5, 0.5], 3),
+        ([1.45, 1.5], 2),
+        ([0.0], 0),  # one point is a spike
+        ([0.0, 1.0], 0),
+        ([0.61, 0.0], 0),  # 0.9 - 0.2965 is 0.6035
+        ([0.0] * 5, 0),  # more than an eighth of the points: a level, not an end
+    ],
+)
+def test_points_that_break_off_at_the_end(last: list[float], count: int) -> None:
+    assert count_broken_off(np.r_[NOISY, last]) == count
+
+
+def test_too_few_points_break_nothing_off() -> None:
+    assert count_broken_off(np.array([1.0, 1.1, 1.0, 0.0, 0.0])) == 0

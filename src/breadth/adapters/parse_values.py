@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from breadth.base.catalogue import LazyModule
+from breadth.runs.names import match_name
 from breadth.runs.schema import (
     PROBLEM_COLUMN_NAMES,
     REWARD_PREFIX,
@@ -147,6 +149,8 @@ MAX_NUMBER_LENGTH = 400
 """Longer text is not a number that a trainer prints (the longest float has 325 digits)."""
 MAX_STEP = 2**53
 """Steps beyond this are not exact as floats, and no run takes them."""
+MIN_GROUP = 2
+"""Rewards of a list that are a group's."""
 MIN_UNIX_TIME = 1e9
 """September 2001: a smaller clock counts the seconds since the start of a run."""
 MAX_REMARKED_NAMES = 50
@@ -251,6 +255,21 @@ RolloutRows = Sequence[Mapping[str, Any]]
 UNCONVERTIBLE = object()
 TEXT_TYPES = {str, type(None)}
 TOO_DEEP = '"nested too deeply to be kept"'
+
+
+def sum_up_rewards(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return mean and spread of each list of a row that holds the rewards of a group, under names that mean those.
+
+    Hand-written loops log ``"rewards": [0.0, 1.0, 0.0]`` next to the loss.
+    """
+    found: dict[str, float] = {}
+    for name, value in row.items():
+        if not isinstance(value, list) or len(value) < MIN_GROUP or (match_name(str(name)) or "")[:1] != ("reward",):
+            continue
+        rewards = [number for entry in value if (number := as_number(entry)) is not None and math.isfinite(number)]
+        if len(rewards) == len(value):
+            found |= {f"{name}_mean": statistics.fmean(rewards), f"{name}_std": statistics.pstdev(rewards)}
+    return {name: number for name, number in found.items() if name not in row}
 
 
 @dataclass(frozen=True)

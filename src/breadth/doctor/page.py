@@ -48,6 +48,8 @@ METRIC_OF = {
     "stale-samples": "sample_age",
 }
 """Finding -> the metric whose picture shows it; the reward for every other."""
+SHOWN_INSTEAD = {"truncated": "length", "grad_norm": "loss"}
+"""Metric -> the one to show where it was not logged; the reward for every other."""
 MAX_SHORT_PATCHES, MAX_SHORT_LINES = 2, 2
 """Prescriptions, and files read and not read, on a short page."""
 MAX_DOUBTS = 3
@@ -154,8 +156,15 @@ def render_findings(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full
 
 
 def pictures(diagnosis: RunDiagnosis, names: Sequence[str], *, several: bool) -> Sequence[Section]:
-    """Return the curves of a run's metrics; none where several runs share the page."""
-    return [] if several or diagnosis.evidence.run is None else metric_curves(diagnosis.evidence.run, names)
+    """Return the curves of a run's metrics; none where several runs share the page.
+
+    A metric that was not logged is shown by what stood in for it: the length for the share of truncated completions.
+    """
+    evidence = diagnosis.evidence
+    if several or evidence.run is None:
+        return []
+    logged = [evidence.find_stored_name(name) or SHOWN_INSTEAD.get(name, "reward") for name in names]
+    return metric_curves(evidence.run, tuple(dict.fromkeys(logged)))
 
 
 def first_action(finding: Finding) -> str:

@@ -87,6 +87,8 @@ class Course:
     """Whether levels are compared by their ratio."""
     broken_off: int = 0
     """Points at the end that lie far beyond all others on one side, as those of a run that has just died."""
+    before_break: Stretch | None = None
+    """The same at the start, as of a score that the first updates destroyed; None where there are none."""
 
     def change(self, before: Stretch, after: Stretch, *, level: float = 0.95, chosen: bool = True) -> Interval:
         """Return the difference of two stretches, or their ratio by logarithms, as exactly as they were measured.
@@ -160,6 +162,8 @@ def describe_course(
     seen = logarithms(series.values) if by_log else series.values
     calm, broken_off = winsorize(seen), count_broken_off(seen)
     calm[len(calm) - broken_off :] = seen[len(seen) - broken_off :]
+    opening = count_broken_off(seen[::-1])
+    calm[:opening] = seen[:opening]
     measured = _Stretches(series.steps, calm, by_log, level)
     n, eighth = len(calm), measured.points(1 / 8)
     every = list(measured.every(shares))
@@ -178,6 +182,7 @@ def describe_course(
         sum(n // points for points in {measured.points(share) for share in shares}),
         by_log,
         broken_off,
+        measured.stretch(0, opening) if opening else None,
     )
 
 

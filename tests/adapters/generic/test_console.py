@@ -28,6 +28,13 @@ def rows(folder: Path, text: str) -> list[MetricRow]:
         ("rollout 3: {'rollout/raw_reward': 0.5, 'rollout/x': nan}", 3, {"rollout/raw_reward": 0.5}),
         ("2026-01-02 10:11:12,345 INFO trainer: step=7, loss=0.25, lr=1.0e-06", 7, {"loss": 0.25, "lr": 1e-6}),
         ("reward=0.25 step=4", 4, {"reward": 0.25}),
+        ("step 5 INFO avg reward: 0.25", 5, {"avg reward": 0.25}),
+        (
+            "[step 3/9] correct=1/4 rewards=['0.5', '0.0', '0.5', '1.0'] loss=0.25",  # sd = sqrt(0.125)
+            3,
+            {"correct": 1.0, "loss": 0.25, "rewards_mean": 0.5, "rewards_std": 0.125**0.5, "correct_rate": 0.25},
+        ),
+        ("[step 0001] SKIP rewards=[0,0] elapsed=7s", 1, {"rewards_mean": 0.0, "rewards_std": 0.0}),
         ("\x1b[32mstep: 5/100\x1b[0m, reward: 0.5", 5, {"reward": 0.5}),
         (" 5%|x | 1/20\rstep 2 | reward 0.5", 2, {"reward": 0.5}),
         ("[run]   1/100 | loss=-0.5276 | reward=0.237", 1, {"loss": -0.5276, "reward": 0.237}),

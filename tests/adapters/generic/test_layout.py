@@ -129,3 +129,13 @@ def test_coarse_steps_count_only_beside_a_metric_of_ours() -> None:
     found = infer_layout({"epoch": True, "system/step": True, "actor/entropy": True})
     assert found is not None
     assert found.their_name("step") == "system/step"
+
+
+def test_numbers_of_training_without_a_step_are_rows_in_order() -> None:
+    found = infer_layout(numbers("reward", "loss", "kl", "x"))
+    assert found is not None
+    assert found.content == "metrics"
+    assert infer_layout({**numbers("reward", "loss", "kl"), "note": False}) is None
+    batches = infer_layout(numbers("batch_index", "reward_mean"))
+    assert batches is not None
+    assert batches.columns == {"batch_index": "step"}

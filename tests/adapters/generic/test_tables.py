@@ -326,3 +326,11 @@ def test_a_folder_is_a_clear_error(tmp_path: Path, form: str) -> None:
 )
 def test_is_number(value: Any, number: bool) -> None:
     assert is_numeric(value) is number
+
+
+def test_a_list_of_rewards_gives_its_mean_and_its_spread() -> None:
+    row = {"step": 1, "rewards": [0.0, 0.5, 1.0, 0.5], "texts": ["a", "b"], "losses": [1.0, 2.0]}
+    assert flatten_row(row) == row | {"rewards_mean": 0.5, "rewards_std": pytest.approx(0.125**0.5)}
+    assert flatten_row({"rewards": [1.0]}) == {"rewards": [1.0]}
+    assert flatten_row({"rewards": [1.0, None]}) == {"rewards": [1.0, None]}
+    assert flatten_row({"rewards": [0.0, 1.0], "rewards_mean": 7.0})["rewards_mean"] == 7.0

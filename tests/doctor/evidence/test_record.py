@@ -140,3 +140,15 @@ def test_a_bare_configuration_is_none() -> None:
 
 def test_the_margin_is_that_of_tuning() -> None:
     assert SCORE_MARGIN == choice.SCORE_TOLERANCE
+
+
+def test_a_run_without_a_reward_counts_by_its_accuracy(make: Any) -> None:
+    values = np.linspace(0.2, 0.6, 20)
+    other = make(accuracy=values, entropy=np.full(20, 0.5))
+    assert other.logged_name("reward") == "accuracy"
+    series = other.series("reward")
+    assert series is not None
+    assert series.values.tolist() == pytest.approx(values.tolist())
+    both = make(accuracy=values, reward=2 * values)
+    assert both.logged_name("reward") == "reward"
+    assert make(entropy=values).series("reward") is None

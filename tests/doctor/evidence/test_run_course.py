@@ -353,3 +353,22 @@ def test_events_are_ordered_by_step(make: Any) -> None:
     events = run_events(make(entropy=late_entropy, length=early_length))
     assert [(event.step, event.metric) for event in events] == [(61, "length"), (121, "entropy")]
     assert isinstance(events[0], RunEvent)
+
+
+def test_a_score_that_has_just_died_fell_for_sure(make: Any) -> None:
+    steady = np.resize([0.9, 1.0, 1.1, 1.0], 30)
+    fall = score_fall(make(reward=np.r_[steady, 0.4, 0.0]))
+    assert fall is not None
+    assert fall.is_sure
+    assert fall.end.level.value == pytest.approx((0.9 + 1.0 + 0.4 + 0.0) / 4)
+    again = score_fall(make(reward=np.r_[steady, 0.0]))
+    assert again is not None
+    assert not again.is_sure  # one point
+
+
+def test_a_score_that_the_first_updates_destroyed_fell_from_its_first_points(make: Any) -> None:
+    fall = score_fall(make(accuracy=np.r_[0.99, 0.79, np.full(19, 0.64)]))
+    assert fall is not None
+    assert fall.is_sure
+    assert fall.best.level.value == pytest.approx(0.89)
+    assert fall.share == pytest.approx(0.25 / 0.89)

@@ -116,3 +116,12 @@ def test_truncated_rollouts_that_carry_the_entropy_are_named_and_masked_first(
     mask = (Change("mask_truncated", True),)
     assert (changes[0] == mask) is leads
     assert changes.count(mask) == (not masked and end > 0.5)
+
+
+@pytest.mark.parametrize(("end", "found"), [(1.35, False), (1.75, True)])
+def test_a_sure_rise_by_half_as_much_again_is_reported(
+    make: Any, around: Callable[..., Any], end: float, found: bool
+) -> None:
+    entropy = around(np.linspace(1.0, end, 60), 0.1)
+    outcome = FINDING.check(make(entropy=entropy, reward=around(np.full(60, 0.4), 0.02)))
+    assert isinstance(outcome, Finding) == found

@@ -12,6 +12,7 @@ from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Excluded, Finding
 from breadth.doctor.findings.no_learning import FINDING
 from breadth.doctor.trainer_config import TrainerConfig
+from breadth.measure.trends import trend
 from breadth.report.sections import Severity
 from breadth.testing.findings import check_finding, check_outcome
 
@@ -135,7 +136,23 @@ def test_a_constant_score_has_not_moved(make: Any) -> None:
     for level in (0.0, 0.3, -2.0, 1e6):
         found = FINDING.check(make(reward=np.full(60, level)))
         assert isinstance(found, Finding)
-        assert found.severity is Severity.WARNING
+        assert found.severity is Severity.CRITICAL
+        assert found.headline.startswith("The score (reward) is equal to the last digit from the first step on")
+
+
+def test_a_score_that_froze_on_the_way_is_dead_unless_it_is_at_its_best(make: Any) -> None:
+    falls, rises = np.linspace(0.6, 0.45, 10), np.linspace(0.2, 0.45, 10)
+    evals = {"accuracy": np.r_[falls, np.full(12, 0.45)]}
+    reward = np.random.default_rng(1).normal(0.3, 0.1, 22)
+    found = FINDING.check(make(reward=reward, evals=evals))
+    assert isinstance(found, Finding)
+    assert found.headline.startswith("The score (accuracy) is equal to the last digit since step 10")
+    for steady in ({"accuracy": np.r_[rises, np.full(12, 0.45)]}, {"accuracy": np.r_[falls, np.full(6, 0.45)]}):
+        assert not isinstance(FINDING.check(make(reward=reward, evals=steady)), Finding)
+
+
+def test_a_constant_score_that_is_solved_is_none(make: Any) -> None:
+    assert isinstance(FINDING.check(make(reward=np.full(60, 0.95))), Excluded)
 
 
 @pytest.mark.parametrize(
@@ -181,12 +198,23 @@ def test_a_reward_of_zero_or_one_at_each_step_may_rise(make: Any) -> None:
     assert isinstance(FINDING.check(make(reward=learned)), Excluded)
 
 
-def test_a_move_too_small_to_matter_is_no_learning(make: Any) -> None:
-    # 1 % of the level, where 10 % would matter, and less than the points scatter; surely no more.
-    rise, side = 0.003 * STEPS / 100, (-1.0) ** STEPS
-    assert isinstance(FINDING.check(make(reward=0.3 + rise + 4e-3 * side)), Finding)
+def test_a_move_within_the_scatter_is_no_learning(make: Any, around: Callable[..., Any]) -> None:
+    rises = 0.3 + 0.003 * STEPS / 100  # by 1 % of the level
+    assert isinstance(FINDING.check(make(reward=around(rises, 0.02))), Finding)
     # Out of the scatter of a smoothed log it rises for everybody to see.
-    assert isinstance(FINDING.check(make(reward=0.3 + rise + 1e-4 * side)), Excluded)
+    assert isinstance(FINDING.check(make(reward=rises + 1e-4 * (-1.0) ** STEPS)), Excluded)
+
+
+def test_what_may_begin_to_rise_is_not_called_flat(make: Any, around: Callable[..., Any]) -> None:
+    seen = set()
+    for seed in range(40):
+        score = around(FLAT + 0.004 * STEPS / 100, 0.02, seed)
+        found = trend(STEPS, score)
+        hints = found.tau > 0 and found.p_value < 0.1
+        outcome = FINDING.check(make(reward=score))
+        seen.add((hints, type(outcome)))
+        assert not (hints and isinstance(outcome, Finding))
+    assert {(True, CannotTell), (False, Finding)} <= seen
 
 
 def test_a_held_out_score_that_rises_holds_it_back(make: Any, around: Callable[..., Any]) -> None:

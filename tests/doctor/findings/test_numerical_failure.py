@@ -175,3 +175,12 @@ def test_points_at_the_end_are_counted() -> None:
     steps = np.arange(5)
     for values, count in (([1, 2, 3, 4, 5], 0), ([1, np.nan, 3, np.nan, np.inf], 2), ([np.nan] * 5, 5)):
         assert trailing_nans(MetricSeries("x", steps, np.array(values, dtype=np.float64))) == count
+
+
+@pytest.mark.parametrize(("points", "severity"), [(2, Severity.NOTE), (3, Severity.WARNING)])
+def test_a_divergence_of_a_thousand_nats_is_none(make: Any, points: int, severity: Severity) -> None:
+    found = FINDING.check(make(reward=LEVEL, kl_reference=broken(0.1 * LEVEL, slice(30, 30 + points), 1.1e3)))
+    assert isinstance(found, Finding)
+    assert found.severity is severity
+    assert "first above 1,000 at step 31" in found.headline
+    assert isinstance(FINDING.check(make(reward=LEVEL, kl_reference=broken(LEVEL, slice(30, 40), 9e2))), Excluded)

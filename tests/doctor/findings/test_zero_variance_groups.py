@@ -80,3 +80,23 @@ def test_a_larger_group_is_worked_out(make: Any) -> None:
 
 def test_without_the_share_it_cannot_tell(make: Any) -> None:
     assert isinstance(FINDING.check(make(reward=T)), CannotTell)
+
+
+def test_problems_that_were_solved_before_the_run_began_taught_it_nothing(
+    make: Any, around: Callable[..., Any]
+) -> None:
+    score = np.clip(around(np.full(120, 0.95), 0.01), 0, 1)
+    for start, severity in ((0.9, Severity.WARNING), (0.3, Severity.NOTE)):
+        flat = np.clip(around(np.linspace(start, 0.95, 120), 0.01), 0, 1)
+        found = FINDING.check(make(reward=score, zero_variance_groups=flat))
+        assert isinstance(found, Finding)
+        assert found.severity is severity
+
+
+def test_steps_without_a_difference_are_a_note_where_the_score_is_at_its_best(make: Any) -> None:
+    idle = np.r_[np.full(40, 0.5), np.zeros(80)]
+    for last, severity in ((2.0, Severity.NOTE), (1.0, Severity.WARNING)):
+        score = np.r_[np.linspace(0.5, 2.0, 40), np.full(80, last)]
+        found = FINDING.check(make(reward=score, reward_std=idle))
+        assert isinstance(found, Finding)
+        assert found.severity is severity

@@ -1,10 +1,11 @@
 """Read console logs of any training loop: a step, and ``name: number`` pairs in the line or in the lines below it.
 
 Understood are ``step 12 | reward 0.31 | kl 0.01``, ``[iter 10] reward_mean=0.4``, ``[run]  3/100 | loss=-0.5``,
-``Epoch:[1/1](5/900), Reward: -1.5``, ``Step 10: {"loss": ...}``, printed dicts with numpy and torch values, and blocks
-and tables below a line that names the step (NeMo-RL, torchforge, SkyRL, tinker, AReaL). Colours, times and names of
-loggers before the step are skipped. A line counts only if one of its names means a metric of ours. In a log that names
-no step anywhere, each line with such a pair is a row, numbered in order: ``Batch: mean_reward=0.225``.
+``Epoch:[1/1](5/900), Reward: -1.5``, ``[step 3] correct=2/4 rewards=[1, 0]``, ``Step 10: {"loss": ...}``, printed dicts
+with numpy and torch values, and blocks and tables below a line that names the step (NeMo-RL, torchforge, SkyRL, tinker,
+AReaL). Colours, times and names of loggers before the step are skipped. A line counts only if one of its names means a
+metric of ours. In a log that names no step anywhere, each line with such a pair is a row, numbered in order:
+``Batch: mean_reward=0.225``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from breadth.adapters.parse_values import (
     parse_number,
     strip_colour,
     strip_held_out_prefix,
+    sum_up_rewards,
 )
 from breadth.runs.importer import read_long_head
 from breadth.runs.jsonl import read_head, read_text_rows
@@ -55,6 +57,10 @@ _NAME = r"[A-Za-z][\w/.@-]*(?: [A-Za-z(][\w/.@()-]*){0,3}"
 _UNIT = r"(?:\s*(?:%|s|ms|nats|tok(?:ens)?(?:/\w+)?))?"
 QUOTED_PAIR = re.compile(rf"""(['"])([^'"]{{1,120}})\1\s*:\s*['"]?({_VALUE})""", re.IGNORECASE)
 PLAIN_PAIR = re.compile(rf"(?<![\w/.])({_NAME})\s*[:=]\s*({_VALUE})", re.IGNORECASE)
+LIST_PAIR = re.compile(r"(?<![\w/.])([A-Za-z][\w/.@-]*)\s*[:=]\s*\[([^\[\]]{1,2000})\]", re.IGNORECASE)
+SHARE_PAIR = re.compile(
+    r"(?<![\w/.])(correct|solve|pass|success)(?:d|ed|es)?\s*[:=]\s*(\d{1,6})\s*/\s*(\d{1,6})(?![\w/.])", re.IGNORECASE
+)
 SEGMENT = re.compile(rf"\s*({_NAME})\s+({_VALUE}){_UNIT}\s*", re.IGNORECASE)
 BLOCK_LINE = re.compile(
     rf"""[\s{{•*-]*(['"]?)({_NAME})\1\s*[:=]\s*['"]?({_VALUE})['"]?{_UNIT}[\s,}}]*""", re.IGNORECASE
@@ -92,7 +98,7 @@ class ConsoleRows:
         if len(text) > MAX_LINE_LENGTH or not text.strip():
             return
         if not self._is_numbered:
-            if has_metric(pairs := dict(PLAIN_PAIR.findall(text))) and is_bare(text):
+            if has_metric(pairs := find_pairs(text)) and is_bare(text):
                 yield number, None, pairs
             return
         step, rest = find_step(text)
@@ -137,12 +143,30 @@ def find_pairs(text: str, *, whole: bool = False) -> dict[str, str]:
         return {name: value for _, name, value in QUOTED_PAIR.findall(text[start:end])}
     if whole:
         return {}
-    pairs = dict(PLAIN_PAIR.findall(text))
+    pairs = {bare_name(name): value for name, value in PLAIN_PAIR.findall(text)} | group_pairs(text)
     for part in re.split(r"\s*\|\s*|,\s+", text):
         found = SEGMENT.fullmatch(part)
         if found:
             pairs.setdefault(found[1], found[2])
     return pairs
+
+
+def bare_name(name: str) -> str:
+    """Return a name without the words before it that are none of it: the reward of ``INFO reward``."""
+    words = name.split(" ")
+    tails = (" ".join(words[place:]) for place in range(len(words)))
+    return next((tail for tail in tails if match_name(strip_held_out_prefix(tail) or tail)), name)
+
+
+def group_pairs(text: str) -> dict[str, str]:
+    """Return what a line says of a group: mean and spread of ``rewards=[0.8, 0.0]``, the share of ``correct=2/4``."""
+    lists = {name: entries.replace("'", "").replace('"', "").split(",") for name, entries in LIST_PAIR.findall(text)}
+    shares = {
+        f"{name}_rate": str(int(part) / int(whole))
+        for name, part, whole in SHARE_PAIR.findall(text)
+        if int(part) <= int(whole) and int(whole)
+    }
+    return {name: str(value) for name, value in sum_up_rewards(lists).items()} | shares
 
 
 def block_pairs(text: str) -> dict[str, str]:

@@ -36,7 +36,12 @@ STEP_NAMES = (
     "iter",
 )
 """Names of the step, best first: Weights & Biases' ``_step`` counts log calls, so the trainer's own comes before it."""
-COARSE_STEP_NAMES = ("update", "update_step", "num_updates", "rollout_id", "episode", "epoch")
+COARSE_STEP_NAMES = (
+    *("update", "update_step", "num_updates", "rollout_id", "batch_index", "batch_idx", "batch", "round", "cycle"),
+    *("episode", "epoch"),
+)
+MIN_STEPLESS_METRICS = 3
+"""Metrics of training from which on a table of numbers alone is a log without its steps: the rows are in order."""
 METRIC_STEP_NAMES = (*STEP_NAMES, *COARSE_STEP_NAMES)
 """Names of the step in a table of metrics: the coarse ones where nothing finer is there."""
 TIME_NAMES = ("_timestamp", "timestamp", "wall_time", "time")
@@ -150,7 +155,10 @@ def infer_layout(columns: Mapping[str, bool]) -> Layout | None:
         name for name, numeric in columns.items() if numeric and metrics.columns.get(name) not in ("step", "time")
     ]
     step = metrics.their_name("step")
-    if step is None or not numbers:
+    if step is None:
+        known = {match[0] for name in numbers if is_training_metric(name) and (match := match_name(name))}
+        return metrics if len(known) >= MIN_STEPLESS_METRICS and all(columns.values()) else None
+    if not numbers:
         return None
     is_enough = step.casefold() not in COARSE_STEP_NAMES or any(map(is_training_metric, numbers))
     return metrics if is_enough else None

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from breadth.adapters.parse_values import sum_up_rewards
 from breadth.base.errors import BrokenFileError
 from breadth.runs.importer import BOM, first_objects, leading_keys
 from breadth.runs.jsonl import (
@@ -36,10 +37,13 @@ MIN_DOCUMENT_ROWS = 3
 
 
 def flatten_row(row: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    """Return a row whose nested tables are joined by ``/``: ``{"train": {"loss": 1}}`` becomes ``train/loss``."""
-    if depth == 0 and not any(isinstance(value, dict) for value in row.values()):
+    """Return a row whose nested tables are joined by ``/``: ``{"train": {"loss": 1}}`` becomes ``train/loss``.
+
+    Lists of a group's rewards give their mean and spread.
+    """
+    if depth == 0 and not any(isinstance(value, dict | list) for value in row.values()):
         return dict(row)
-    flat: dict[str, Any] = {}
+    flat: dict[str, Any] = sum_up_rewards(row) if depth == 0 else {}
     for name, value in row.items():
         whole = f"{prefix}{name}"
         if isinstance(value, dict) and depth < MAX_NESTING:

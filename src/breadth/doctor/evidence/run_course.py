@@ -27,6 +27,8 @@ MIN_CAP = 24
 MIN_AT_CAP, MIN_SHARE_AT_CAP = 3, 0.02
 """Steps, and share of them, at which the mean length is exactly its highest, a whole number, from which on that is the
 cap: a mean of several completions meets it by chance only where all of them were cut."""
+ROUND_CAPS = (50, 64)
+"""Caps that people set are multiples of these; a highest mean length that is one exactly is the cap."""
 SURE_LEVEL = 0.8
 """Confidence that slow wander must leave a fall to half: it was measured beyond doubt already."""
 
@@ -39,6 +41,8 @@ class ScoreFall:
     """The trainer's name of the score."""
     course: Course
     """Its levels."""
+    best: Stretch
+    """The best stretch, or the first points where they lie far above all others."""
     size: Interval
     """Best stretch minus the end, as measured, allowing for the choice of the best stretch."""
     share: float
@@ -51,11 +55,6 @@ class ScoreFall:
     """Step from which on more than half of the fall had happened; None where it came back in between."""
     was_low_before: bool
     """Whether the score had been as low after its best quarter and came back."""
-
-    @property
-    def best(self) -> Stretch:
-        """The best stretch."""
-        return self.course.highest
 
     @property
     def end(self) -> Stretch:
@@ -87,9 +86,12 @@ def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
     """Measure the fall of a score from its best stretch to its end.
 
     A training score wanders with the problems it is counted on; held-out problems are the same every time. Last points
-    that lie far below all others are no wander.
+    that lie far below all others, or first ones far above them, are no wander.
     """
     best, end = course.highest, course.end
+    broken_at_once = course.before_break is not None and course.before_break.level.value > best.level.value
+    if broken_at_once and course.before_break is not None:
+        best = course.before_break
     has_died = course.broken_off > 0 and course.values[-1] < course.values[: -course.broken_off].min()
     size, plain = negate(course.change(best, end)), negate(course.change(best, end, chosen=False))
     scale = max(abs(best.level.value), best.level.value - course.start.level.value, 1e-12)
@@ -100,10 +102,11 @@ def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
     return ScoreFall(
         name,
         course,
-        plain if has_died else size,
+        best,
+        plain if has_died or broken_at_once else size,
         share,
         plain.high / scale,
-        has_died or (size.low > 0 and beyond_wander),
+        has_died or broken_at_once or (size.low > 0 and beyond_wander),
         course.first_past(middle, below=True, begin=best.begin),
         has_recovered(course),
     )
@@ -171,6 +174,7 @@ def length_cap(evidence: Evidence) -> float | None:
     at_most = mean.values >= most * (1 - 1e-9)
     ends_there = at_most[-max(3, len(mean) // 8) :].mean() > 0.5
     is_reached = at_most.sum() >= MIN_AT_CAP and most.is_integer() and at_most.mean() >= MIN_SHARE_AT_CAP
+    is_reached = is_reached or any(most % unit == 0 for unit in ROUND_CAPS)
     return most if (ends_there or is_reached) and most >= MIN_CAP else None
 
 

@@ -18,9 +18,11 @@ from breadth.runs.schema import REWARD_PREFIX
 
 CORRECTNESS_NAMES = re.compile(
     r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate|_at_1)?|tests?|equation|"
-    r"env(?:ironment)?|task|outcome|success(?:es)?|succeeded|em|win_rate)(?![a-z@])"
+    r"success(?:es)?|succeeded|em|win_rate)(?![a-z@])"
 )
 """Names of metrics that say whether the answer is correct."""
+GOAL_NAMES = re.compile(r"(?<![a-z])(?:env(?:ironment)?|task|outcome|game)(?![a-z])")
+"""Further names that a component of the reward has which is the goal itself."""
 NO_CORRECTNESS = re.compile(r"penalt|length|format")
 """Names of metrics that do not, whatever else they say."""
 _HELD_OUT = (
@@ -288,7 +290,8 @@ def describe_part(
 def means_correctness(name: str) -> bool:
     """Say whether a component's name says that the answer is correct."""
     folded = name.casefold()
-    return CORRECTNESS_NAMES.search(folded) is not None and NO_CORRECTNESS.search(folded) is None
+    says = CORRECTNESS_NAMES.search(folded) or GOAL_NAMES.search(folded)
+    return says is not None and NO_CORRECTNESS.search(folded) is None
 
 
 def accuracy_part(evidence: Evidence, gain: float) -> RewardPart | None:

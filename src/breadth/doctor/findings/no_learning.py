@@ -10,24 +10,26 @@ import numpy as np
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.run_course import SOLVED, is_solved
-from breadth.doctor.evidence.scores import eval_score_change, is_training_run
+from breadth.doctor.evidence.scores import is_training_run, logged_eval_score
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
-from breadth.measure.course import Course
+from breadth.measure.course import Course, describe_course
 from breadth.measure.intervals import Interval
-from breadth.measure.trends import Trend
+from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
+from breadth.runs.reader import MetricSeries
 
 
 @dataclass(frozen=True)
 class NoLearning:
     """The run does not learn: no gradient, no difference in reward, no learning rate, or a score that never moved.
 
-    Three proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
-    within groups never differ, or the learning rate is zero. The fourth is measured: over the whole run, at least fifty
-    steps, a rise of the score that matters is excluded, and the score leaves room. A score that rose and stopped is
-    `saturation`, one that fell is `score-collapse`. A signal that is logged as zero while the score surely rises is
-    rounded, as a learning rate of 1e-6 in three decimals. It misleads where the learning signal does not come from this
-    score, and in the first steps of a long warm-up.
+    Four proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
+    within groups never differ, the learning rate is zero, or a score stays equal to the last digit below its best.
+    The fifth is measured: over the whole run, at least fifty steps, a rise of the score that matters is excluded,
+    and the score leaves room. A score that rose and stopped is `saturation`, one that fell is `score-collapse`. A
+    signal that is logged as zero while the score surely rises is rounded, as a learning rate of 1e-6 in three
+    decimals. It misleads where the learning signal does not come from this score, and in the first steps of a long
+    warm-up.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -54,6 +56,9 @@ class NoLearning:
     rise: float = 0.1
     """Rise of the score, as a share of its level, that must be excluded, or else one as large as the scatter of its
     points: what a reader of the plot calls a rise."""
+    hint: float = 0.1
+    """p-value of a steady rise, of this or of the held-out score, below which a score is not called flat: what takes
+    off looks like noise at first."""
     dead: float = 0.95
     """Share of the steps at which no group may differ in reward."""
 
@@ -62,33 +67,34 @@ class NoLearning:
         if evidence.run is None or not is_training_run(evidence):
             return None
         score = evidence.course("reward")
-        dead = find_missing_signal(evidence, self.zero, self.dead)
+        dead = find_missing_signal(evidence, self.zero, self.dead) or find_frozen_score(evidence)
         if dead is not None and not has_moved(score, dead[2]) and not is_solved(evidence, self.room):
             return report_dead(evidence, *dead)
-        trend = evidence.trend("reward")
-        if score is None or trend is None:
+        whole = evidence.trend("reward")
+        if score is None or whole is None:
             return evidence.missing_metric("no-learning", "reward")
         if is_solved(evidence, self.room):
             return Excluded("no-learning", f"the score is {score.end.level.value:.3g}: solved")
-        return self.check_score(evidence, score, trend)
+        return self.check_score(evidence, score, whole)
 
-    def check_score(self, evidence: Evidence, score: Course, trend: Trend) -> CheckResult:
+    def check_score(self, evidence: Evidence, score: Course, whole: Trend) -> CheckResult:
         """See whether the score moved at all."""
         moved, best = score.change(score.start, score.end), score.change(score.start, score.highest)
         scatter = score.noise.sd
         matters = max(self.rise * abs(score.start.level.value), scatter, 1e-12)
-        is_sure = moved.low > 0 or moved.high < 0 or trend.verdict in ("rising", "falling")
+        is_sure = moved.low > 0 or moved.high < 0 or whole.verdict in ("rising", "falling")
         if is_sure and abs(moved.value) >= min(self.rise * abs(score.start.level.value) / 2, scatter):
             steadily = (
-                "" if moved.low > 0 or moved.high < 0 else f", {trend.verdict} steadily (p = {trend.p_value:.2g})"
+                "" if moved.low > 0 or moved.high < 0 else f", {whole.verdict} steadily (p = {whole.p_value:.2g})"
             )
             return Excluded("no-learning", f"the score {describe(moved)}{steadily}")
         if best.low > 0 and best.value >= matters:
             return Excluded("no-learning", f"the score rose by {best.value:.2g} on the way")
-        held_out = eval_score_change(evidence)
+        held_out = logged_eval_score(evidence)
         # A steady rise shows half of itself between the means of the two halves, which have less noise than the ends.
         highest_rise = min(moved.high, 2 * score.change(score.early, score.late).high)
-        is_flat = highest_rise < matters and not (held_out is not None and held_out.verdict == "rising")
+        hints = (whole.tau > 0 and whole.p_value < self.hint) or (held_out is not None and self.hints_at_rise(held_out))
+        is_flat = highest_rise < matters and not hints
         steps = score.steps[-1] - score.steps[0] + 1
         if is_flat and len(score.values) >= self.points and steps >= self.steps:
             return report_flat(evidence, score, moved)
@@ -98,6 +104,13 @@ class NoLearning:
             "train longer",
             undecided=True,
         )
+
+    def hints_at_rise(self, held_out: MetricSeries) -> bool:
+        """Say whether a held-out score may rise: training batches differ, held-out problems stay the same."""
+        if len(held_out) < MIN_POINTS:
+            return False
+        found = trend(held_out.steps, held_out.values)
+        return found.tau > 0 and found.p_value < self.hint
 
 
 NO_RATE = 1e-10
@@ -132,6 +145,26 @@ def find_missing_signal(evidence: Evidence, zero: float, dead: float) -> tuple[s
             share = float(still.mean())
             where = f"{evidence.logged_name(name)} is zero at {share:.0%} of {len(series)} steps"
             return text, Fact("steps without a signal", share, "%", where), since
+    return None
+
+
+def find_frozen_score(evidence: Evidence) -> tuple[str, Fact, float] | None:
+    """Return that a score is equal to the last digit over half of the run or more, and not at its best.
+
+    Training batches differ, so their score is equal by chance at no two steps in a row; a held-out score that never
+    changes comes from a policy that does not.
+    """
+    for series in (evidence.series("reward"), evidence.series("accuracy"), logged_eval_score(evidence)):
+        course = None if series is None else describe_course(series.steps, series.values)
+        if series is None or course is None or course.frozen is None:
+            continue
+        still = int((series.steps >= course.frozen).sum())
+        value, best = float(series.values[-1]), float(series.values.max())
+        is_done = SOLVED <= value <= best <= 1 or value == best > float(series.values[0])
+        if still >= max(MIN_POINTS, len(series) / 2) and not is_done:
+            where = f"{still} of {len(series)} points in a row are {value:.3g}"
+            fact = Fact("points without a change", still / len(series), "%", where)
+            return f"The score ({evidence.logged_name(series.name)}) is equal to the last digit", fact, course.frozen
     return None
 
 

@@ -19,8 +19,8 @@ class Truncation:
 
     A truncated completion has no answer, so its reward measures the cap and not the policy. A cap that every completion
     reaches is a setting; one that more and more completions reach is a policy that has learned to keep writing. Where
-    the share is not logged, a mean length at the cap shows it: a mean within a twentieth of the longest possible
-    completion leaves at most one in ten that is half as long. A peak that has passed is a note.
+    the share is not logged, a mean length at the cap shows it: a mean within a tenth of the longest possible completion
+    leaves at most one in five that is half as long. A peak that has passed is a note.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -36,7 +36,10 @@ class Truncation:
     things."""
 
     pinned: float = 0.95
-    """Share of the cap that the mean length certainly exceeds where no share of truncated completions is logged."""
+    """Share of the cap that the mean length exceeds where no share of truncated completions is logged: at most one
+    completion in ten is then half as long."""
+    near: float = 0.9
+    """The same for a warning: at most one in five."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Read the share of truncated completions in the last eighth of the run, else the mean length."""
@@ -73,15 +76,16 @@ class Truncation:
         length, cap = evidence.course("length"), length_cap(evidence)
         if length is None or cap is None:
             return evidence.missing_metric("truncation", "truncated")
-        if length.end.level.value <= self.pinned * cap:
+        if length.end.level.value <= self.near * cap:
             return Excluded(
                 "truncation", f"the mean length is {length.end.level.value:,.0f} tokens, of {cap:,.0f} at most"
             )
+        is_pinned = length.end.level.value > self.pinned * cap
         headline = (
             f"The mean length is {length.end.level.value:,.0f} tokens, {length.end.level.value / cap:.0%} of the"
-            " longest completion possible: nearly all are cut at the cap."
+            f" longest completion possible: {'nearly all' if is_pinned else 'most'} are cut at the cap."
         )
-        return describe(evidence, Severity.CRITICAL, headline, None)
+        return describe(evidence, Severity.CRITICAL if is_pinned else Severity.WARNING, headline, None)
 
 
 def rises(cut: Course) -> bool:

@@ -73,7 +73,7 @@ class ZeroVarianceGroups:
         ratio = f"{mean / (1 - mean):.1f}" if mean <= 0.99 else "more than 99"
         return Finding(
             "zero-variance-groups",
-            self.severity(evidence, level, side),
+            self.severity(evidence, flat, side),
             "strong",
             "training",
             f"{level.value:.0%} of the groups have no difference in reward and teach nothing{_which(side)}.",
@@ -83,9 +83,12 @@ class ZeroVarianceGroups:
             _prescriptions(evidence, side),
         )
 
-    def severity(self, evidence: Evidence, level: Interval, side: _Side | None) -> Severity:
-        """Return how bad it is, by what the run still learns."""
-        score = evidence.course("reward")
+    def severity(self, evidence: Evidence, flat: Course, side: _Side | None) -> Severity:
+        """Return how bad it is, by what the run still learns; problems solved before it began teach it nothing."""
+        score, level = evidence.course("reward"), flat.end.level
+        was_solved = min(flat.start.level.value, flat.early.level.low, flat.late.level.low) > self.most
+        if was_solved and is_solved(evidence, self.solved):
+            return Severity.WARNING
         has_risen = score is not None and score.change(score.start, score.end).low > 0
         counted_right = side is not None and side.counted and side.wrong < 1 - self.solved
         at_best = has_risen and self.is_at_its_best(evidence, score)
@@ -123,10 +126,11 @@ class ZeroVarianceGroups:
         start, end = spread.start.level, spread.end.level
         name = evidence.logged_name("reward_std")
         idle = self.count_idle_steps(evidence)
+        at_best = self.is_at_its_best(evidence, evidence.course("reward"))
         if idle.low > self.idle and not is_solved(evidence, self.solved):
             return Finding(
                 "zero-variance-groups",
-                Severity.NOTE if score_pays(evidence) else Severity.WARNING,
+                Severity.NOTE if at_best or score_pays(evidence) else Severity.WARNING,
                 "strong",
                 "training",
                 f"At {idle.value:.0%} of the steps of the second half no group had any difference in reward.",
@@ -134,7 +138,6 @@ class ZeroVarianceGroups:
                 "The score rises as fast as at the start.",
                 prescriptions=_prescriptions(evidence, side_of_flat_groups(evidence)),
             )
-        at_best = self.is_at_its_best(evidence, evidence.course("reward"))
         if end.high < self.narrow * start.low and not at_best and not is_solved(evidence, self.solved):
             return Finding(
                 "zero-variance-groups",
