@@ -356,6 +356,7 @@ _RANK = {theirs: (ours, rank) for ours, (_, several) in METRIC_NAMES.items() for
 _FLAT = {theirs.replace("/", "_"): theirs for theirs in reversed(_RANK)}
 _SEPARATOR = re.compile(r"(?<=[a-z_])[.:](?=[a-z_])")
 _BLANK = re.compile(r"[\s_-]+")
+_FLAT_COMPONENT = re.compile(r"rewards_(\w+)_(mean|std)")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _ABBREVIATION = re.compile(r"(?<=[a-z])\.(?=[\s_-]|$)")
 
@@ -433,6 +434,8 @@ def unflatten_name(name: str) -> str:
     if "/" in name or name in _RANK or name in FOREIGN_NAMES:
         return name
     scope, _, rest = name.partition("_")
+    if (component := _FLAT_COMPONENT.fullmatch(name)) is not None:
+        return f"rewards/{component[1]}/{component[2]}"
     return _FLAT.get(name) or (f"{scope}/{_FLAT.get(rest, rest)}" if scope in FLAT_SCOPES else name)
 
 

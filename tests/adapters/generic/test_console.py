@@ -138,4 +138,27 @@ def test_a_log_without_steps_is_read_line_by_line(tmp_path: Path) -> None:
 def test_rollouts_and_prose_without_steps_are_no_rows(line: str) -> None:
     assert not is_console_log(Path("x.log"), "\n".join([line] * 20).encode())
     assert not is_console_log(Path("x.log"), "\n".join(["mean_reward=0.5"] * 11).encode())
-    assert not is_console_log(Path("x.log"), "\n".join(["mean_reward=0.5", "kl=0.1"] * 20).encode())
+    assert not is_console_log(Path("x.log"), "\n".join(["mean_reward=0.5", "kl=0.1", "entropy=0.1"] * 20).encode())
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (
+            "2025-06-23 18:39:58,825 - training.grpo_trainer - INFO - GRPO update completed: loss=-0.5, reward=0.75",
+            {"loss": -0.5, "reward": 0.75},
+        ),
+        ("time: 7.5s     rewards: tensor([-1., 1.,  1., -1.])", {"rewards_mean": 0.0, "rewards_std": 1.0}),
+    ],
+)
+def test_lines_without_steps_among_others(line: str, values: dict[str, float], tmp_path: Path) -> None:
+    other = "2025-06-23 18:39:58,825 - integration.main_trainer - INFO -   - Average Reward: 0.7027"
+    found = rows(tmp_path, "\n".join([line, other, "x"] * 12 + [line]))
+    assert [row.values for row in found] == [values] * 13
+
+
+def test_the_prefix_of_the_logging_module_is_none_of_the_block(tmp_path: Path) -> None:
+    prefix = "2025-06-23 18:39:58,825 - integration.main_trainer - INFO - "
+    lines = [f"{prefix}{text}" for text in ("Iteration 1 metrics:", "  - Policy Loss: 0.5", "  - Average Reward: 0.25")]
+    (row,) = rows(tmp_path, "\n".join(lines))
+    assert (row.step, row.values) == (1, {"Policy Loss": 0.5, "Average Reward": 0.25})

@@ -13,6 +13,7 @@ from breadth.doctor.evidence.scores import (
     count_evaluations,
     eval_score_change,
     excludes_rise,
+    is_component,
     is_training_run,
     reward_components,
     reward_for_correct,
@@ -234,3 +235,10 @@ def test_grades_are_a_part_unless_the_reward_is_nothing_else(make: Any) -> None:
     assert part.share == pytest.approx(0)
     assert reward_parts(make(reward=series, rollouts=rows, levels=(0.0, 1.0))) == ()
     assert reward_parts(make(entropy=series)) == ()
+
+
+def test_components_that_lost_their_slashes_are_components() -> None:
+    assert is_component("rewards_correctness_reward_func_mean")
+    assert component_name("rewards_correctness_reward_func_mean") == "correctness_reward_func"
+    assert not is_component("rewards_correctness_reward_func_std")
+    assert not is_component("reward_mean")

@@ -244,3 +244,23 @@ def test_problems_that_differ_only_make_it_worse(chances: list[float], group: in
     mean = float(np.mean(chances))
     true = float(np.mean([(1 - chance) ** group for chance in chances]))
     assert lower_bound_all_wrong(Interval(mean, mean, mean), (0.0, 1.0), group).share.value <= true + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("values", "headline"),
+    [
+        (np.zeros(20), "No rollout was ever right: accuracy is 0 at all 20 logged steps."),
+        (np.resize([0.0, -0.5], 20), "No rollout was ever right: accuracy is never above 0 at all 20 logged steps."),
+        (np.r_[np.resize([0.0, -0.5], 19), 0.1], "Hardly any rollout was ever right: accuracy is above 0 at 1 of 20"),
+        (np.r_[np.zeros(18), 0.1, 0.1], ""),  # 2 of 20: it may take off
+        (np.zeros(19), ""),  # too few
+        (np.resize([-0.5, -0.4, -0.45, -0.3, -0.1, -0.6], 24), ""),  # wrong is -1, and some are right
+        (np.r_[np.resize([-0.5, 0.0, -0.45, -0.3, -0.1, -0.6], 23), 0.1], ""),  # so here: zero by chance
+    ],
+)
+def test_nothing_was_ever_right(make: Any, values: Any, headline: str) -> None:
+    reward = np.linspace(-1, 1, len(values))
+    found = FINDING.check(make(reward=reward, **{"rewards/accuracy/mean": values}))
+    assert isinstance(found, Finding) == bool(headline)
+    if isinstance(found, Finding):
+        assert found.headline.startswith(headline)

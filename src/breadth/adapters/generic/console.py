@@ -33,8 +33,10 @@ MIN_ROWS = 3
 """Rows from which a text counts as a console log."""
 MIN_UNNUMBERED_ROWS = 12
 """Lines with a metric of ours from which on a text that names no step counts: a report of results has fewer."""
-MIN_SAME_METRICS = 0.9
-"""Share of those lines that must have the same metrics: else they are lines of several kinds, not the rows of one."""
+MIN_SAME_METRICS = 0.4
+"""Share of those lines that must have the same metrics: else they are lines of many kinds, and none is the row."""
+SCORES = frozenset({"reward", "accuracy"})
+"""One of these a line without a step must have: other numbers are printed for many reasons."""
 MAX_LABEL_CHARACTERS = 32
 """Letters and digits that such a line may have besides its pairs: ``2026-01-02 10:11:12 [INFO] Batch:``."""
 MIN_UNNUMBERED_METRICS = 3
@@ -57,7 +59,9 @@ _NAME = r"[A-Za-z][\w/.@-]*(?: [A-Za-z(][\w/.@()-]*){0,3}"
 _UNIT = r"(?:\s*(?:%|s|ms|nats|tok(?:ens)?(?:/\w+)?))?"
 QUOTED_PAIR = re.compile(rf"""(['"])([^'"]{{1,120}})\1\s*:\s*['"]?({_VALUE})""", re.IGNORECASE)
 PLAIN_PAIR = re.compile(rf"(?<![\w/.])({_NAME})\s*[:=]\s*({_VALUE})", re.IGNORECASE)
-LIST_PAIR = re.compile(r"(?<![\w/.])([A-Za-z][\w/.@-]*)\s*[:=]\s*\[([^\[\]]{1,2000})\]", re.IGNORECASE)
+# The logging module's time, logger and level:
+LOG_PREFIX = re.compile(r"^\W*\d{4}-\d\d-\d\d[ T][\d:,.]+\W+(?:[\w.]+\W+)??(?:DEBUG|INFO|WARNING)\b")
+LIST_PAIR = re.compile(r"(?<![\w/.])([A-Za-z][\w/.@-]*)\s*[:=]\s*(?:\w+\()?\[([^\[\]]{1,2000})\]", re.IGNORECASE)
 SHARE_PAIR = re.compile(
     r"(?<![\w/.])(correct|solve|pass|success)(?:d|ed|es)?\s*[:=]\s*(\d{1,6})\s*/\s*(\d{1,6})(?![\w/.])", re.IGNORECASE
 )
@@ -86,19 +90,19 @@ TABLE_EDGE = re.compile("[│┃]")
 class ConsoleRows:
     """Collects the rows of a log line by line; a row is complete when the next one begins."""
 
-    def __init__(self, *, is_numbered: bool = True) -> None:
-        self._is_numbered = is_numbered
+    def __init__(self, metrics: frozenset[str] | None = None) -> None:
+        self._metrics = metrics  # of a log without steps: those that a line must have, and no others
         self._step: int | None = None
         self._values: dict[str, str] = {}
         self._number = 0
 
     def add(self, number: int, line: str) -> Iterator[tuple[int, int | None, dict[str, str]]]:
         """Take a line; yield the rows it completes as (number of the first line, step, values as printed)."""
-        text = strip_colour(line.rpartition("\r")[2])
+        text = LOG_PREFIX.sub("", strip_colour(line.rpartition("\r")[2]))
         if len(text) > MAX_LINE_LENGTH or not text.strip():
             return
-        if not self._is_numbered:
-            if has_metric(pairs := find_pairs(text)) and is_bare(text):
+        if self._metrics is not None:
+            if our_metrics(pairs := find_pairs(text)) == self._metrics and is_bare(text):
                 yield number, None, pairs
             return
         step, rest = find_step(text)
@@ -198,7 +202,8 @@ def is_unnumbered_row(text: str, pairs: dict[str, str]) -> bool:
 
 def is_bare(text: str) -> bool:
     """Whether a line holds little besides its pairs; with more words, also in a name, it is the text of a rollout."""
-    rest = PLAIN_PAIR.sub(lambda pair: pair[1] if pair[1].count(" ") > 1 else "", text)
+    rest = LIST_PAIR.sub("", text)
+    rest = PLAIN_PAIR.sub(lambda pair: pair[1] if pair[1].count(" ") > 1 else "", rest)
     return sum(map(str.isalnum, rest)) <= MAX_LABEL_CHARACTERS
 
 
@@ -221,10 +226,12 @@ def console_rows(path: Path, start: bytes) -> ConsoleRows | None:
             return ConsoleRows()
     if found + sum(1 for _ in rows.flush()) >= MIN_ROWS:
         return ConsoleRows()
-    unnumbered = ConsoleRows(is_numbered=False)
-    kinds = Counter(frozenset(our_metrics(pairs)) for line in enumerate(lines) for _, _, pairs in unnumbered.add(*line))
-    most = max(kinds.values(), default=0)
-    return unnumbered if most >= max(MIN_UNNUMBERED_ROWS, MIN_SAME_METRICS * kinds.total()) else None
+    texts = (LOG_PREFIX.sub("", strip_colour(line)) for line in lines if len(line) <= MAX_LINE_LENGTH)
+    kinds = Counter(frozenset(our_metrics(find_pairs(text))) for text in texts if is_bare(text))
+    del kinds[frozenset()]
+    metrics, most = next(iter(kinds.most_common(1)), (frozenset(), 0))
+    is_log = SCORES & metrics and most >= max(MIN_UNNUMBERED_ROWS, MIN_SAME_METRICS * kinds.total())
+    return ConsoleRows(metrics) if is_log else None
 
 
 def read_console(path: Path) -> Iterator[Record]:

@@ -29,6 +29,10 @@ MIN_AT_CAP, MIN_SHARE_AT_CAP = 3, 0.02
 cap: a mean of several completions meets it by chance only where all of them were cut."""
 ROUND_CAPS = (50, 64)
 """Caps that people set are multiples of these; a highest mean length that is one exactly is the cap."""
+NEAR_BEST = 0.1
+"""Share of the way from its start to its best step that a score may be short of that, and still be at its best."""
+MAX_CUT_SOLVED = 0.5
+"""Share of truncated completions above which nothing counts as solved."""
 SURE_LEVEL = 0.8
 """Confidence that slow wander must leave a fall to half: it was measured beyond doubt already."""
 
@@ -121,6 +125,19 @@ def is_solved(evidence: Evidence, level: float = SOLVED) -> bool:
     low, high = (min(levels), max(levels)) if len(levels) == 2 else (0.0, 1.0)
     inside = low <= float(series.values.min()) and float(series.values.max()) <= high + 1e-9
     return inside and score.end.level.value > low + level * (high - low)
+
+
+def is_at_its_best(evidence: Evidence) -> bool:
+    """Say whether a score that rose stays near the largest value of any step, as a solved one does on any scale.
+
+    Where some problems are always solved and some never, the score depends on which were drawn. Completions that are
+    cut solve nothing.
+    """
+    score, series, cut = evidence.course("reward"), evidence.series("reward"), evidence.course("truncated")
+    if series is None or score is None or (cut is not None and cut.end.level.value > MAX_CUT_SOLVED):
+        return False
+    best, start = float(series.values.max()), score.start.level.value
+    return best - score.end.level.value < NEAR_BEST * (best - start)
 
 
 def score_pays(evidence: Evidence) -> bool:

@@ -12,6 +12,7 @@ from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend, Verdict, trend
 from breadth.measure.validate import FloatArray, IntArray
+from breadth.runs.names import unflatten_name
 from breadth.runs.outcomes import Outcomes, correctness_sql, count_outcomes
 from breadth.runs.reader import MetricSeries, Run
 from breadth.runs.schema import REWARD_PREFIX
@@ -163,12 +164,12 @@ def reward_components(evidence: Evidence) -> tuple[MetricSeries, ...]:
 
 def is_component(name: str) -> bool:
     """Say whether a metric is the mean of one component of the reward."""
-    return _COMPONENT.search(name) is not None and _SPREAD.search(name) is None
+    return _COMPONENT.search(unflatten_name(name)) is not None and _SPREAD.search(name) is None
 
 
 def component_name(name: str) -> str:
     """Return a component's own name, without the trainer's prefix."""
-    found = _COMPONENT.search(name)
+    found = _COMPONENT.search(unflatten_name(name))
     return (found["name"] if found else name.removeprefix(REWARD_PREFIX)).removesuffix("/mean")
 
 

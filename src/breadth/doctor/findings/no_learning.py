@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.run_course import SOLVED, is_solved
+from breadth.doctor.evidence.run_course import SOLVED, is_at_its_best, is_solved
 from breadth.doctor.evidence.scores import is_training_run, logged_eval_score
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course, describe_course
@@ -25,7 +25,7 @@ class NoLearning:
 
     Four proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
     within groups never differ, the learning rate is zero, or a score stays equal to the last digit below its best.
-    The fifth is measured: over the whole run, at least fifty steps, a rise of the score that matters is excluded,
+    The fifth is measured: over the whole run, at least forty steps, a rise of the score that matters is excluded,
     and the score leaves room. A score that rose and stopped is `saturation`, one that fell is `score-collapse`. A
     signal that is logged as zero while the score surely rises is rounded, as a learning rate of 1e-6 in three
     decimals. It misleads where the learning signal does not come from this score, and in the first steps of a long
@@ -47,7 +47,7 @@ class NoLearning:
 
     zero: float = 1e-7
     """Gradient norm below which there is no gradient: with a learning rate of 1e-6 no bfloat16 weight moves."""
-    steps: int = 50
+    steps: int = 40
     """Steps from which on a flat score is a finding: many runs take off later than after twenty."""
     points: int = 20
     """Logged points that this takes."""
@@ -68,7 +68,8 @@ class NoLearning:
             return None
         score = evidence.course("reward")
         dead = find_missing_signal(evidence, self.zero, self.dead) or find_frozen_score(evidence)
-        if dead is not None and not has_moved(score, dead[2]) and not is_solved(evidence, self.room):
+        is_done = is_solved(evidence, self.room) or is_at_its_best(evidence)
+        if dead is not None and not has_moved(score, dead[2]) and not is_done:
             return report_dead(evidence, *dead)
         whole = evidence.trend("reward")
         if score is None or whole is None:

@@ -144,33 +144,55 @@ class OverlyHard:
         return tuple(remedy for remedy in wanted if remedy is not None)
 
 
+MAX_EVER = 0.05
+"""Share of the steps at which something may have been right: luck, or the beginning of learning, which goes on."""
+MIN_ZERO, MIN_ZERO_AT_BEST = 0.2, 0.05
+"""Share of the steps at exactly zero that shows that zero means wrong, and the same where it is the highest value."""
 MIN_NEVER = 20
 """Steps at which nothing was right, from which on that is no bad luck: with one right rollout in a hundred and 16 a
 step, it would happen once in 25 times."""
 
 
 def never_right(evidence: Evidence) -> MetricSeries | None:
-    """Return a component of the reward that means correct and is zero at every step; None where there is none."""
+    """Return a component of the reward that means correct and is above zero at hardly any step; None where none is.
+
+    Below zero are penalties for answers that cannot be read.
+    """
     names = () if evidence.run is None else evidence.run.metric_names()
     for name in names:
         if name == "accuracy" or (is_component(name) and means_correctness(component_name(name))):
             series = evidence.series(name)
-            if series is not None and len(series) >= MIN_NEVER and not series.values.any():
+            if series is not None and len(series) >= MIN_NEVER and is_never_right(series):
                 return series
     return None
 
 
+def is_never_right(series: MetricSeries) -> bool:
+    """Say whether a score is hardly ever above zero, and often exactly zero: on a scale where zero means wrong.
+
+    Where wrong is -1 and right 1, batches lie anywhere between, and hardly ever at zero.
+    """
+    above, at_zero = float((series.values > 0).mean()), float((series.values == 0).mean())
+    return above <= MAX_EVER and at_zero >= (MIN_ZERO if above else MIN_ZERO_AT_BEST)
+
+
 def report_never_right(series: MetricSeries) -> Finding:
-    """Build the finding for a correctness that was never anything but zero."""
-    name = printable(component_name(series.name))
+    """Build the finding for a correctness that was hardly ever above zero."""
+    name, right = printable(component_name(series.name)), int((series.values > 0).sum())
     steps = f"steps {series.steps[0]:,} to {series.steps[-1]:,}"
+    headline = (
+        f"Hardly any rollout was ever right: {name} is above 0 at {right} of {len(series)} logged steps."
+        if right
+        else f"No rollout was ever right: {name} is {'0' if not series.values.any() else 'never above 0'} at all"
+        f" {len(series)} logged steps."
+    )
     return Finding(
         "overly-hard",
         Severity.WARNING,
         "strong",
         "training",
-        f"No rollout was ever right: {name} is 0 at all {len(series)} logged steps.",
-        (Fact(name, 0.0, "", steps),),
+        headline,
+        (Fact(name, float(series.values.max()), "", f"{steps}: the highest value"),),
         "The checker accepts a right answer that is written by hand in the expected format.",
         "Whatever the reward gained, none of it is in right answers.",
         (prescriptions.inspect_signal(), prescriptions.filter_problems(easier=True)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.run_course import SOLVED, is_solved, score_pays
+from breadth.doctor.evidence.run_course import SOLVED, is_at_its_best, is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval, wilson
@@ -49,8 +49,6 @@ class ZeroVarianceGroups:
     """Share that must be excluded for a rising score to count: with one group in twenty left, it rises by luck."""
     narrow: float = 0.1
     """Share of its start below which, if certain, the spread of rewards within groups shows the same."""
-    near: float = 0.1
-    """Share of the way from its start to its best step that a score may be short of that, and still be solved."""
     idle: float = 0.5
     """Share of the steps of the second half without any difference in reward from which on most groups are flat: a mean
     over groups is zero only if every group is flat."""
@@ -91,7 +89,7 @@ class ZeroVarianceGroups:
             return Severity.WARNING
         has_risen = score is not None and score.change(score.start, score.end).low > 0
         counted_right = side is not None and side.counted and side.wrong < 1 - self.solved
-        at_best = has_risen and self.is_at_its_best(evidence, score)
+        at_best = has_risen and is_at_its_best(evidence)
         if counted_right or at_best or is_solved(evidence, self.solved):
             return Severity.NOTE
         if has_risen and level.low <= self.most:
@@ -99,18 +97,6 @@ class ZeroVarianceGroups:
         if score_pays(evidence) and level.high < self.nearly_all:
             return Severity.NOTE
         return Severity.CRITICAL if level.low > self.most else Severity.WARNING
-
-    def is_at_its_best(self, evidence: Evidence, score: Course | None) -> bool:
-        """Say whether a score that rose stays near the largest value of any step, as a solved one does on any scale.
-
-        Where some problems are always solved and some never, the score depends on which were drawn. Completions that
-        are cut solve nothing.
-        """
-        series, cut = evidence.series("reward"), evidence.course("truncated")
-        if series is None or score is None or (cut is not None and cut.end.level.value > self.half):
-            return False
-        best, start = float(series.values.max()), score.start.level.value
-        return best - score.end.level.value < self.near * (best - start)
 
     def count_idle_steps(self, evidence: Evidence) -> Interval:
         """Return the share of the steps of the second half at which the spread of rewards is zero."""
@@ -126,7 +112,7 @@ class ZeroVarianceGroups:
         start, end = spread.start.level, spread.end.level
         name = evidence.logged_name("reward_std")
         idle = self.count_idle_steps(evidence)
-        at_best = self.is_at_its_best(evidence, evidence.course("reward"))
+        at_best = is_at_its_best(evidence)
         if idle.low > self.idle and not is_solved(evidence, self.solved):
             return Finding(
                 "zero-variance-groups",
