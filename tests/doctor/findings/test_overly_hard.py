@@ -255,6 +255,7 @@ def test_problems_that_differ_only_make_it_worse(chances: list[float], group: in
         (np.r_[np.zeros(18), 0.1, 0.1], ""),  # 2 of 20: it may take off
         (np.zeros(19), ""),  # too few
         (np.resize([-0.5, -0.4, -0.45, -0.3, -0.1, -0.6], 24), ""),  # wrong is -1, and some are right
+        (np.minimum(np.linspace(-1, 0.4, 24), 0.0), ""),  # right is zero, and learned
         (np.r_[np.resize([-0.5, 0.0, -0.45, -0.3, -0.1, -0.6], 23), 0.1], ""),  # so here: zero by chance
     ],
 )

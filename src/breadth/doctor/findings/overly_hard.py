@@ -170,10 +170,13 @@ def never_right(evidence: Evidence) -> MetricSeries | None:
 def is_never_right(series: MetricSeries) -> bool:
     """Say whether a score is hardly ever above zero, and often exactly zero: on a scale where zero means wrong.
 
-    Where wrong is -1 and right 1, batches lie anywhere between, and hardly ever at zero.
+    Where wrong is -1 and right 1, batches lie anywhere between, and hardly ever at zero; where right is zero, a score
+    that is learned rises to it.
     """
     above, at_zero = float((series.values > 0).mean()), float((series.values == 0).mean())
-    return above <= MAX_EVER and at_zero >= (MIN_ZERO if above else MIN_ZERO_AT_BEST)
+    if above > MAX_EVER or at_zero < (MIN_ZERO if above else MIN_ZERO_AT_BEST):
+        return False
+    return not (series.values < 0).any() or trend(series.steps, series.values).verdict != "rising"
 
 
 def report_never_right(series: MetricSeries) -> Finding:
