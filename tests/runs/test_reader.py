@@ -407,9 +407,14 @@ def test_a_link_to_a_file_that_is_gone_is_a_remark(folder: Path) -> None:
 
 
 def test_a_query_of_rollouts_does_not_spread_out_the_metrics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    real = Run._metric_table
-    monkeypatch.setattr(Run, "_metric_table", lambda run: (made.append(run), real(run))[1])
+    made: list[Run] = []
+    make_table = Run._metric_table
+
+    def count_and_make(run: Run) -> pa.Table:
+        made.append(run)
+        return make_table(run)
+
+    monkeypatch.setattr(Run, "_metric_table", count_and_make)
     run = Run.open(folder)
     run.query("SELECT count(*) FROM rollouts")
     assert made == []
