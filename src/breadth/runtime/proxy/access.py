@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from breadth.base.errors import BrokenFileError, SettingsError, require
 from breadth.inference.budget import Budget
@@ -178,6 +178,10 @@ class ClientSlots:
                 del self._users[client], self._slots[client]
 
 
+HOST_HEADER = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\s/@#?\\\[\]:,]+))(?::\d*)?")
+"""A name or an address with or without a port, and nothing else: where two readers could see two names, it is none."""
+
+
 def is_own_host(header: str | None, allowed: Collection[str]) -> bool:
     """Say whether a Host header names this machine, or one of the allowed names.
 
@@ -185,10 +189,10 @@ def is_own_host(header: str | None, allowed: Collection[str]) -> bool:
     """
     if header is None:
         return True
-    try:
-        name = (urlsplit(f"//{header}").hostname or "").rstrip(".")
-    except ValueError:
+    found = HOST_HEADER.fullmatch(header.strip())
+    if found is None:
         return False
+    name = (found["address"] or found["name"]).lower().rstrip(".")
     return is_loopback(name) or name.endswith(".localhost") or name in allowed
 
 
