@@ -23,7 +23,7 @@ from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, SettingsError, redact_address
 from breadth.runs.jsonl import MAX_ROW_REMARKS, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
-from breadth.runs.parquet import BATCH_BYTES, measure_groups, parquet_errors
+from breadth.runs.parquet import BATCH_BYTES, READ_BYTES, measure_groups, parquet_errors
 from breadth.runs.paths import display_name, explain_remote_errors, is_listed, is_remote, locate
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
@@ -361,6 +361,7 @@ class Run:
             return False
         types = {name: kind for name, kind in self._rollout_types.items() if name not in WIDE_COLUMNS}
         columns = ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
+        self.database.execute("SET threads = 1")  # several would wait for each other at every file
         try:
             self.database.execute(f"CREATE TABLE narrow.rollouts ({columns})")
             for first in range(0, len(tables), FILES_PER_READ):
@@ -368,6 +369,8 @@ class Run:
                 self.database.execute("INSERT INTO narrow.rollouts SELECT * FROM some_files")
         except duckdb.Error:
             return False
+        finally:
+            self.database.execute("RESET threads")
         return True
 
     def _select_files(self, sql: str, steps: tuple[int, int] | None) -> str:
@@ -536,7 +539,7 @@ def check_table_file(
     require_regular_file(path)
     with parquet_errors(path, "Delete the file, or restore it; the other steps are unaffected."):
         with path.open("rb") as file:
-            table = pq.ParquetFile(file, pre_buffer=False)
+            table = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
             metadata = table.metadata
             if metadata.num_columns > MAX_COLUMNS:
                 problem = f"has {metadata.num_columns:,} columns, which no run writes."
