@@ -58,6 +58,8 @@ def test_no_folder_above_the_target_is_left_of_an_import_that_fails(
         save_runs([tmp_path / "notes"], tmp_path / "new" / "folder" / "run")
     with pytest.raises(SettingsError, match="is an address"):
         save_runs([tmp_path / "notes"], Path("s3://user:secret@bucket/run"))
+    with pytest.raises(SettingsError, match="is an address; an import reads"):
+        save_runs([Path("s3://bucket/run")], tmp_path / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
     save_runs([metrics(tmp_path / "a.jsonl")], tmp_path / "new" / "folder" / "run")
     assert Run.open(tmp_path / "new" / "folder" / "run").header.name == "run"

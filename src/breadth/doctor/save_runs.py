@@ -40,7 +40,8 @@ def save_runs(
 
     Which files make a run is decided as for the doctor. On any failure nothing is left behind.
     """
-    refuse_address(target, "an import writes to a folder of this machine")
+    for place in (*paths, target):
+        refuse_address(place, "an import reads and writes files of this machine")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise WriteError(
             target, "exists already.", "Choose another name, or delete it first; an import never overwrites."
