@@ -166,6 +166,13 @@ def test_the_limits_an_operator_gets_without_asking() -> None:
     assert limits.budget == Budget(calls=256, seconds=600.0)
 
 
+def test_a_file_of_keys_that_never_ends_is_refused(tmp_path: Path) -> None:
+    link = tmp_path / "keys"
+    link.symlink_to("/dev/zero")
+    with pytest.raises(BrokenFileError, match="1,048,576 characters"):
+        read_keys(link)
+
+
 @pytest.mark.parametrize(
     "header",
     [
