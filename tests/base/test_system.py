@@ -82,6 +82,24 @@ def test_half_a_folder_is_none(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_writer_of_a_folder_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 2**22 + 1)
+    writer = atomic_folder(tmp_path / "made")
+    made = writer.__enter__()
+    made.mkdir()
+    monkeypatch.undo()
+    (left,) = tmp_path.iterdir()
+    for path in (left, made):
+        os.utime(path, (0, 0))
+    with atomic_folder(tmp_path / "other") as other:
+        other.mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    with pytest.raises(WriteError):
+        writer.__exit__(None, None, None)
+
+
 def test_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     with pytest.raises(WriteError, match="exists already"), atomic_folder(tmp_path / "made"):

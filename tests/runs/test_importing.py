@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import subprocess
@@ -328,3 +329,15 @@ def test_a_log_without_rows_is_refused_in_memory_too(tmp_path: Path) -> None:
     source.write_text("x")
     with pytest.raises(UnknownFormatError, match="no rows"):
         read_logs([recognise(source, [Scripted({source.stem: []})])])
+
+
+def test_no_password_of_an_address_in_a_trainers_settings_is_written(tmp_path: Path) -> None:
+    address = "https://user:secret@host/model?token=secret"
+    arguments = {"per_device_train_batch_size": 4, "num_generations": 8, "output_dir": address, "tags": [address, "a"]}
+    (tmp_path / "grpo_config.json").write_text(json.dumps(arguments))
+    rows = [{"step": step, "reward": 0.5, "loss": 0.1} for step in range(1, 13)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows, "global_step": 12}))
+    import_files([tmp_path / "grpo_config.json", tmp_path / "trainer_state.json"], tmp_path / "run")
+    written = (tmp_path / "run" / "run.toml").read_text()
+    assert "https://***@host/model?***" in written
+    assert "secret" not in written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
 import sys
@@ -151,3 +152,36 @@ def test_one_row_larger_than_is_safe_is_refused(tmp_path: Path, monkeypatch: pyt
     pq.write_table(pa.table({"ids": [list(range(3_000_001))]}), path)
     with pytest.raises(BrokenFileError, match="a single row of 24 MB is too large"):
         next(read_parquet_rows(path))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the size of the process is read from /proc")
+def test_a_row_that_is_a_whole_column_is_refused_within_a_gigabyte(tmp_path: Path) -> None:
+    ends = pa.array([0] + [100_000_000] * 64, pa.int32())
+    values = pa.DictionaryArray.from_arrays(pa.array(np.arange(100_000_000) % 2, pa.int8()), pa.array([0.0, 0.5]))
+    lists = pa.ListArray.from_arrays(ends, values.cast(pa.float64()))
+    other = np.random.default_rng(0).bytes(40 << 20)
+    padding = pa.array([other[: 20 << 20], other[20 << 20 :], *[b""] * 62])
+    path = tmp_path / "row.parquet"
+    table = pa.table({"logprobs": lists, "other": padding})
+    pq.write_table(table, path, compression="none", use_dictionary=["logprobs.list.element"], row_group_size=64)
+    assert "a single row of 100,000,000 values" in read_within_bounds(path)
+
+
+def test_a_column_of_a_row_group_is_not_fetched_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "texts.parquet"
+    texts = [np.random.default_rng(number).bytes(40_000).hex() for number in range(200)]
+    pages = {"data_page_size": 1 << 16, "write_batch_size": 1}
+    pq.write_table(pa.table({"text": texts}), path, compression="none", use_dictionary=False, **pages)
+    monkeypatch.setattr(parquet, "READ_BYTES", 1 << 16)
+    fetched = []
+
+    class Reader(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            fetched.append(size or 0)
+            return super().read(size)
+
+    monkeypatch.setattr(parquet, "is_remote", lambda _: True)
+    with Reader(path) as file:
+        monkeypatch.setattr(Path, "open", lambda *_: file)
+        assert [row["text"] for rows in read_parquet_rows(path) for row in rows] == texts
+    assert max(fetched) < 1 << 20

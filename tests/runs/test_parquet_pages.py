@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from breadth.runs.parquet_pages import ThriftReader, footer_sizes, max_unpacked_bytes, read_page_sizes
+from breadth.runs.parquet_pages import (
+    RowLengths,
+    ThriftReader,
+    footer_sizes,
+    longest_row,
+    max_unpacked_bytes,
+    read_page_sizes,
+    unpack_page,
+)
 
 ROWS = 5_000
 
@@ -92,3 +100,35 @@ def test_fields_of_every_kind_are_read_past() -> None:
     reader = ThriftReader(data + b"rest")
     assert reader.read_struct() == {1: True, 2: None, 3: -3, 4: None, 5: None, 6: {1: 1}, 20: 2}
     assert reader.place == len(data)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "brotli", "lz4"])
+def test_the_longest_row_is_found_by_its_levels(tmp_path: Path, version: str, codec: str) -> None:
+    sizes = [3, 0, 1, 700, *[5] * 3000, 20_000, *[0] * 5000, 2, 19_999]
+    lists = [list(range(size)) for size in sizes]
+    path = tmp_path / "lists.parquet"
+    table = pa.table({"flat": lists, "deep": [[values[:1], values[1:]] for values in lists]})
+    pq.write_table(table, path, data_page_version=version, compression=codec, data_page_size=4096)
+    metadata = pq.ParquetFile(path).metadata
+    with path.open("rb") as file:
+        found = [
+            longest_row(file, metadata.row_group(0).column(place), metadata.schema.column(place).max_repetition_level)
+            for place in range(2)
+        ]
+    assert found == [20_000, 20_000]
+
+
+def test_rows_by_hand() -> None:
+    lengths = RowLengths(1)
+    lengths.add_levels(bytes([0b11, 0b11110110]), 8)  # a group of packed levels, the lowest bit first: 0 1 1 0 1 1 1 1
+    assert (lengths.current, lengths.longest) == (5, 5)
+    lengths.add_levels(bytes([4 << 1, 1, 2 << 1, 0]), 6)  # four more of this row, then two rows of one value
+    assert (lengths.current, lengths.longest) == (1, 9)
+    lengths.add_levels(bytes([0xC8, 1, 1]), 3)  # more levels than the page has values
+    assert (lengths.current, lengths.longest) == (4, 9)
+
+
+def test_lists_packed_in_a_way_we_cannot_unpack_are_refused() -> None:
+    with pytest.raises(ValueError, match="LZO"):
+        unpack_page(b"", "LZO", 1)

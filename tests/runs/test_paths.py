@@ -45,6 +45,13 @@ def test_a_run_in_an_object_store_opens_and_answers(tmp_path: Path) -> None:
     assert overview(run).title == "bucket"
 
 
+@pytest.mark.parametrize("kind", ["file", "local", "FILE"])
+def test_the_address_of_a_file_has_no_password(kind: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        locate(f"{kind}://user:secret@host/run")
+    assert "secret" not in str(caught.value)
+
+
 def test_an_address_without_a_run_is_reported() -> None:
     with pytest.raises(NotARunError, match="memory://bucket/nothing"):
         Run.open("memory://bucket/nothing")

@@ -373,3 +373,53 @@ def test_of_very_many_metrics_the_first_are_kept(tmp_path: Path, monkeypatch: py
     run = Run.open(folder)
     assert 2000 < len(run.points) < 60_000
     assert "more metrics than fit into 1 MB" in run.broken[0].problem
+
+
+def test_a_problem_stored_twice_does_not_double_its_rollouts(folder: Path) -> None:
+    pq.write_table(pa.table({"problem": ["a", "a", "b"], "reference": ["1", "1", "2"]}), folder / "problems.parquet")
+    run = Run.open(folder)
+    rollouts = run.query("SELECT count(*) AS n FROM rollouts")["n"].to_pylist()
+    joined = run.query("SELECT count(*) AS n FROM rollouts LEFT JOIN problems USING (problem)")
+    assert joined["n"].to_pylist() == rollouts
+    assert run.query("SELECT reference FROM problems ORDER BY problem")["reference"].to_pylist() == ["1", "2"]
+
+
+def test_ids_of_problems_that_cannot_be_read_leave_the_other_queries_alone(folder: Path) -> None:
+    half = pa.StringArray.from_buffers(1, pa.array([0, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xed\xa0\x80"))
+    pq.write_table(pa.table({"problem": half}), folder / "problems.parquet")
+    run = Run.open(folder)
+    assert len(run.query("SELECT * FROM rollouts"))
+    with pytest.raises(BrokenFileError, match=r"problems\.parquet"):
+        run.query("SELECT * FROM problems")
+
+
+def test_a_link_to_a_file_that_is_gone_is_a_remark(folder: Path) -> None:
+    (folder / "rollouts" / "train-00000099-r0-a0-p0.parquet").symlink_to(folder / "moved.parquet")
+    (folder / "problems.parquet").unlink(missing_ok=True)
+    (folder / "problems.parquet").symlink_to("problems.parquet")
+    problems = {Path(remark.file).name: remark.problem for remark in Run.open(folder).broken}
+    assert "No such file" in problems["train-00000099-r0-a0-p0.parquet"]
+    assert "symbolic links" in problems["problems.parquet"]
+    (folder / "metrics.jsonl").unlink()
+    (folder / "metrics.jsonl").symlink_to(folder / "moved.jsonl")
+    with pytest.raises(BrokenFileError, match=r"metrics\.jsonl: cannot be read: No such file"):
+        Run.open(folder)
+
+
+def test_a_query_of_rollouts_does_not_spread_out_the_metrics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Run] = []
+    make_table = Run._metric_table
+
+    def count_and_make(run: Run) -> pa.Table:
+        made.append(run)
+        return make_table(run)
+
+    monkeypatch.setattr(Run, "_metric_table", count_and_make)
+    run = Run.open(folder)
+    run.query("SELECT count(*) FROM rollouts")
+    assert made == []
+    for _ in range(2):
+        assert "metrics" in run.query("SELECT view_name AS name FROM duckdb_views()")["name"].to_pylist()
+        (name,) = run.query("SELECT DISTINCT name FROM Metrics, rollouts")["name"].to_pylist()
+        assert name == "entropy"
+    assert len(made) == 1

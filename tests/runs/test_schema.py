@@ -95,6 +95,14 @@ def test_a_damaged_header_is_named(tmp_path: Path) -> None:
         read_header(tmp_path)
 
 
+def test_a_name_is_in_memory_once() -> None:
+    names = MetricNames()
+    rows = [{"a" * length: 1.0 for length in (2, 3)} for _ in range(3)]
+    kept = [names.keep_known(row) for row in rows]
+    assert kept == rows
+    assert len({id(name) for row in kept for name in row}) == 2
+
+
 def test_metrics_over_the_limit_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MAX_METRICS", 2)
     names = MetricNames()

@@ -331,6 +331,17 @@ def test_what_counts_as_written_is_on_the_disk(tmp_path: Path, monkeypatch: pyte
     assert not synced
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the names of open files are read from /proc")
+def test_the_name_of_a_new_run_folder_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink())))
+    RunWriter(tmp_path / "runs" / "one")
+    assert {str(tmp_path), str(tmp_path / "runs"), str(tmp_path / "runs" / "one")} <= set(synced)
+    synced.clear()
+    RunWriter(tmp_path / "runs" / "one")
+    assert synced == []
+
+
 def test_rollouts_and_problems_are_flushed_to_the_disk_unless_told_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,6 +103,12 @@ def test_what_is_no_file_of_questions_is_refused(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_bytes(b"question\n\xff\xfe\n")
     with pytest.raises(BrokenFileError, match="UTF-8"):
         read_questions(tmp_path / "q.csv")
+
+
+def test_a_pipe_of_questions_is_called_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tasks.jsonl")
+    with pytest.raises(BrokenFileError, match="pipe or a device"):
+        read_questions(tmp_path / "tasks.jsonl")
 
 
 def test_questions_with_and_without_answers_are_not_mixed() -> None:

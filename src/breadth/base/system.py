@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -168,14 +167,17 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     """
     if target.exists():
         raise WriteError(target, "exists already.", "Name a folder that does not exist, or move this one away.")
+    scratch = temporary_name(target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-            made = Path(scratch) / target.name
-            yield made
-            made.rename(target)
+        scratch.mkdir(parents=True)
+        remove_stale_files(target.parent)
+        made = scratch / target.name
+        yield made
+        made.rename(target)
     except OSError as error:
         raise write_error(target, error) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 WRITE_REMEDIES = {

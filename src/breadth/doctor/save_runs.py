@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from breadth.base.errors import UnknownFormatError, WriteError
-from breadth.base.system import write_error
+from breadth.base.system import refuse_address, remove_stale_files, temporary_name, write_error
 from breadth.doctor.collect import classify_files, import_runs, no_runs_error
 from breadth.runs.grouping import folder_name, make_unique
 from breadth.runs.importer import Importer, RecognisedFile, all_importers
@@ -41,6 +40,8 @@ def save_runs(
 
     Which files make a run is decided as for the doctor. On any failure nothing is left behind.
     """
+    for place in (*paths, target):
+        refuse_address(place, "an import reads and writes files of this machine")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise WriteError(
             target, "exists already.", "Choose another name, or delete it first; an import never overwrites."
@@ -74,7 +75,9 @@ def save_runs(
 @contextmanager
 def fill_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes ``target`` at the end, or whose only run does; after an error it is gone."""
-    workshop = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    missing = [parent for parent in target.parents if not parent.exists()]
+    remove_stale_files(target.parent)
+    workshop = temporary_name(target)
     try:
         workshop.mkdir(parents=True)
         yield workshop
@@ -86,6 +89,9 @@ def fill_folder(target: Path) -> Iterator[Path]:
         raise write_error(target, error) from error
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
+        with suppress(OSError):  # the first that is not empty ends it: there the run is
+            for parent in missing:
+                parent.rmdir()
 
 
 def split_run_folder(result: ImportResult) -> list[ImportResult]:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
 from breadth.runs.jsonl import MAX_ROW_BYTES, MAX_ROW_VALUES, read_error, require_regular_file
-from breadth.runs.parquet_pages import PageSizes, footer_sizes, max_unpacked_bytes, read_page_sizes
+from breadth.runs.parquet_pages import PageSizes, footer_sizes, longest_row, max_unpacked_bytes, read_page_sizes
 from breadth.runs.paths import is_remote
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ else:
 
 BATCH_BYTES = 4 << 20
 """Decoded bytes of a batch of Parquet rows, about: as Python objects they take up to ten times as much."""
+READ_BYTES = 1 << 20
+"""Bytes of a column that are fetched from the disk at a time; otherwise pyarrow fetches all of a row group's column."""
 PARQUET_BATCH_ROWS = 8192
 """Rows of a batch of Parquet rows."""
 MAX_HELD_BYTES = 256 << 20
@@ -99,7 +101,7 @@ def read_parquet_rows(path: Path, remedy: str = WRITE_AGAIN) -> Iterator[list[di
 def open_parquet(path: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
     """Open a Parquet file, local or remote, to be read page by page."""
     source = path.open("rb") if is_remote(path) else path
-    return pq.ParquetFile(source, read_dictionary=read_dictionary, pre_buffer=False)
+    return pq.ParquetFile(source, read_dictionary=read_dictionary, pre_buffer=False, buffer_size=READ_BYTES)
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -175,6 +177,8 @@ def measure_group(
             or decoded > max(allowed, MAX_DECODED_BYTES)
         ):
             raise too_large_decoded(path, file_size, decoded)
+        if is_list and lists and size > MAX_ROW_BYTES:
+            check_longest_row(file, column, metadata.schema.column(number).max_repetition_level)
         if kind == "BYTE_ARRAY":
             total, widest = measure_texts(path, place, column, found, allowed)
             decoded += total
@@ -192,6 +196,13 @@ def measure_pages(file: IO[bytes], column: pq.ColumnChunkMetaData, *, is_list: b
     if not is_list and limit * (max(column.num_values, 1) if is_text else 1) <= BATCH_BYTES:
         return footer_sizes(column)
     return read_page_sizes(file, column)
+
+
+def check_longest_row(file: IO[bytes], column: pq.ColumnChunkMetaData, max_level: int) -> None:
+    """Refuse a list column with a row of too many values: Arrow decodes a whole row, however small a batch is."""
+    values = longest_row(file, column, max_level)
+    if values > MAX_ROW_VALUES:
+        raise ValueError(f"a single row of {values:,} values is too large to be read")
 
 
 def measure_texts(

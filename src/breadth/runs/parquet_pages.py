@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from breadth.base.catalogue import LazyModule
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
+else:
+    pa = LazyModule("pyarrow")
 
 MAX_RATIOS = {"UNCOMPRESSED": 1, "SNAPPY": 32, "LZ4": 256, "LZ4_RAW": 256, "GZIP": 1100}
 """How many times as large as its file a page can become by codec; others have no limit worth the name."""
@@ -47,28 +55,62 @@ def max_unpacked_bytes(column: pq.ColumnChunkMetaData) -> float:
 
 def read_page_sizes(file: IO[bytes], column: pq.ColumnChunkMetaData) -> PageSizes:
     """Read the header of every page that a reader of the column reads; ValueError where there is none."""
+    encoded = values = dictionary = largest = 0
+    has_dictionary = shares_prefixes = False
+    for page in read_pages(file, column):
+        encoded += page.memory_bytes
+        if page.header.get(1) == DICTIONARY_PAGE:
+            has_dictionary = True
+            dictionary = max(dictionary, page.memory_bytes)
+        else:
+            largest = max(largest, page.memory_bytes)
+            values += page.values
+            shares_prefixes |= page.fields.get(4 if 8 in page.header else 2) == DELTA_BYTE_ARRAY
+    return PageSizes(encoded, dictionary + largest, values, has_dictionary, shares_prefixes)
+
+
+class ColumnPage(NamedTuple):
+    """One page of a column chunk, by its header."""
+
+    header: dict[int, Any]
+    """Fields of the header by Thrift's numbers."""
+    fields: dict[int, Any]
+    """Fields of its part for this kind of page."""
+    place: int
+    """Byte of the file behind the header, where its content begins."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of its content, decompressed."""
+        return int(self.header.get(2, -1))
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of its content in the file."""
+        return int(self.header.get(3, -1))
+
+    @property
+    def values(self) -> int:
+        """Values in it, nulls and empty lists included."""
+        return int(self.fields.get(1, 0))
+
+
+def read_pages(file: IO[bytes], column: pq.ColumnChunkMetaData) -> Iterator[ColumnPage]:
+    """Yield the pages that a reader of the column reads; ValueError where a header is none."""
     place = column.data_page_offset
     if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < place:
         place = column.dictionary_page_offset
     end = place + column.total_compressed_size
-    encoded = values = dictionary = largest = 0
-    has_dictionary = shares_prefixes = False
+    values = 0
     while values < column.num_values and place < end:
         header, size = read_header(file, place)
-        unpacked, packed = header.get(2, -1), header.get(3, -1)
-        page: dict[int, Any] = next((header[field] for field in (5, 7, 8) if isinstance(header.get(field), dict)), {})
-        if min(unpacked, packed, page.get(1, 0)) < 0 or place + size + packed > end:
+        fields: dict[int, Any] = next((header[field] for field in (5, 7, 8) if isinstance(header.get(field), dict)), {})
+        page = ColumnPage(header, fields, place + size)
+        if min(page.memory_bytes, page.disk_bytes, page.values) < 0 or page.place + page.disk_bytes > end:
             raise ValueError(f"the page at byte {place} is larger than its column")
-        encoded += unpacked
-        if header.get(1) == DICTIONARY_PAGE:
-            has_dictionary = True
-            dictionary = max(dictionary, unpacked)
-        else:
-            largest = max(largest, unpacked)
-            values += page.get(1, 0)
-            shares_prefixes |= page.get(4 if 8 in header else 2) == DELTA_BYTE_ARRAY
-        place += size + packed
-    return PageSizes(encoded, dictionary + largest, values, has_dictionary, shares_prefixes)
+        yield page
+        values += page.values if header.get(1) != DICTIONARY_PAGE else 0
+        place = page.place + page.disk_bytes
 
 
 def read_header(file: IO[bytes], place: int) -> tuple[dict[int, Any], int]:
@@ -81,6 +123,83 @@ def read_header(file: IO[bytes], place: int) -> tuple[dict[int, Any], int]:
         except IndexError:
             continue
     raise ValueError(f"the page at byte {place} has no whole header")
+
+
+LEVEL_CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd", "BROTLI": "brotli", "LZ4": "lz4_raw"}
+"""Arrow's name of each codec a page of lists may be packed with."""
+LEVEL_BLOCK_BYTES = 1 << 20
+"""Bytes of levels that are unpacked at a time; each becomes eight."""
+
+
+class RowLengths:
+    """Counts the values of each row of a list column, by the levels that say where a row begins."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        """Bits of a level."""
+        self.current = 0
+        """Values of the row being read so far."""
+        self.longest = 0
+        """Values of the longest row so far."""
+
+    def add_levels(self, levels: bytes, values: int) -> None:
+        """Read the levels of so many values, runs of one level or of packed ones."""
+        reader = ThriftReader(levels)
+        while values > 0 and reader.place < len(levels):
+            head = reader.read_varint()
+            size = (head >> 1) * self.width if head & 1 else (self.width + 7) // 8
+            run = levels[reader.place : reader.place + size]
+            reader.place += size
+            count = min(values, (head >> 1) * (8 if head & 1 else 1))
+            values -= count
+            if head & 1:
+                self.add_packed(run, count)
+            elif any(run):
+                self.current += count
+            elif count:
+                self.longest = max(self.longest, self.current)
+                self.current = 1
+        self.longest = max(self.longest, self.current)
+
+    def add_packed(self, packed: bytes, values: int) -> None:
+        """Read levels of a few bits each; a row begins where the level is 0."""
+        block = LEVEL_BLOCK_BYTES * self.width
+        for place in range(0, len(packed), block):
+            bits = np.unpackbits(np.frombuffer(packed[place : place + block], np.uint8), bitorder="little")
+            levels = bits.reshape(-1, self.width).max(axis=1)[:values]
+            values -= len(levels)
+            starts = np.flatnonzero(levels == 0)
+            if len(starts):
+                self.longest = max(self.longest, self.current + int(starts[0]), int(np.diff(starts).max(initial=0)))
+                self.current = len(levels) - int(starts[-1])
+            else:
+                self.current += len(levels)
+
+
+def longest_row(file: IO[bytes], column: pq.ColumnChunkMetaData, max_level: int) -> int:
+    """Return how many values of a list column its longest row has; ValueError where its pages cannot be unpacked."""
+    lengths = RowLengths(max_level.bit_length())
+    for page in read_pages(file, column):
+        if page.header.get(1) == DICTIONARY_PAGE:
+            continue
+        file.seek(page.place)
+        body = file.read(page.disk_bytes)
+        if 8 in page.header:  # the levels are in front, not packed, and the header has their size
+            levels = body[: max(0, page.fields.get(6, 0))]
+        else:
+            body = unpack_page(body, column.compression, page.memory_bytes)
+            levels = body[4 : 4 + int.from_bytes(body[:4], "little")]
+        lengths.add_levels(levels, page.values)
+    return lengths.longest
+
+
+def unpack_page(packed: bytes, codec: str, size: int) -> bytes:
+    """Unpack a page of a size that is known; ValueError for a codec that we cannot read."""
+    if codec == "UNCOMPRESSED":
+        return packed
+    if codec not in LEVEL_CODECS:
+        raise ValueError(f"its lists are packed by {codec}, which we cannot unpack in parts")
+    return bytes(pa.decompress(packed, decompressed_size=size, codec=LEVEL_CODECS[codec], asbytes=True))
 
 
 class ThriftReader:

@@ -17,6 +17,7 @@ from breadth.base.errors import (
     NotARunError,
     SettingsError,
     UnknownFormatError,
+    has_credentials,
     redact_address,
 )
 
@@ -29,6 +30,12 @@ def locate(place: Path | str) -> Path:
     if isinstance(place, Path) or "://" not in str(place):
         return Path(place)
     kind = str(place).partition("://")[0]
+    if kind.lower() in ("file", "local") and has_credentials(
+        str(place)
+    ):  # it would become part of a path, and be shown
+        raise SettingsError(
+            f"{redact_address(str(place))} names a user, and files of this machine need none.", "Give the path."
+        )
     try:
         from upath import UPath
     except ImportError as error:
@@ -119,6 +126,11 @@ def is_regular_file(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Say whether a path is a folder or a link to one; no for a path that may not be looked at."""
     return path.is_dir() if is_remote(path) else os.path.isdir(path)  # noqa: PTH112 - Path's raises there
+
+
+def is_listed(path: Path) -> bool:
+    """Say whether a folder lists this name; a link to nothing is listed, and reading it says that its file is gone."""
+    return path.exists() or (not is_remote(path) and path.is_symlink())
 
 
 def raise_if_named(folder: Path, error: OSError) -> None:

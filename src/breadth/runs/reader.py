@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import chain
@@ -22,8 +23,8 @@ from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, SettingsError, redact_address
 from breadth.runs.jsonl import MAX_ROW_REMARKS, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
-from breadth.runs.parquet import BATCH_BYTES, measure_groups, parquet_errors
-from breadth.runs.paths import display_name, explain_remote_errors, is_remote, locate
+from breadth.runs.parquet import BATCH_BYTES, READ_BYTES, measure_groups, parquet_errors
+from breadth.runs.paths import display_name, explain_remote_errors, is_listed, is_remote, locate
 from breadth.runs.schema import (
     PROBLEM_COLUMNS,
     REQUIRED_COLUMNS,
@@ -288,10 +289,11 @@ class Run:
 
     def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> pa.Table:
         """Fetch a result batch by batch, as long as it stays small enough for memory."""
-        self.database.execute(f"SET search_path = '{self._select_files(sql, steps)}'")
+        database = self._database_with_metrics if may_need_metrics(sql) else self.database
+        database.execute(f"SET search_path = '{self._select_files(sql, steps)}'")
         longest = max((table.longest for table in self.tables), default=0)
         rows = int(min(RESULT_BATCH_ROWS, max(1, BATCH_BYTES / max(longest, 1))))
-        result = self.database.sql(sql, params=list(parameters))
+        result = database.sql(sql, params=list(parameters))
         if result is None:  # nothing but spaces and comments
             raise SettingsError("The query is empty.", "Write SQL, such as SELECT * FROM metrics LIMIT 5.")
         reader = result.to_arrow_reader(rows)
@@ -326,10 +328,14 @@ class Run:
             create_view(connection, "rollouts", self._rollout_tables, self._rollout_types)
         if self.has_problems:
             types = {column.name: sql_type(column.type) for column in PROBLEM_COLUMNS}
-            create_view(connection, "problems", self.tables[-1:], types)
-        connection.register("metrics", self._metric_table())
+            create_problems_view(connection, self.tables[-1:], types)
         connection.execute("CREATE SCHEMA narrow")
         return connection
+
+    @cached_property
+    def _database_with_metrics(self) -> duckdb.DuckDBPyConnection:
+        """The connection, with the view of metrics: it takes memory, and most queries are about rollouts."""
+        return self.database.register("metrics", self._metric_table())
 
     @property
     def _rollout_tables(self) -> list[TableFile]:
@@ -355,6 +361,7 @@ class Run:
             return False
         types = {name: kind for name, kind in self._rollout_types.items() if name not in WIDE_COLUMNS}
         columns = ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
+        self.database.execute("SET threads = 1")  # several would wait for each other at every file
         try:
             self.database.execute(f"CREATE TABLE narrow.rollouts ({columns})")
             for first in range(0, len(tables), FILES_PER_READ):
@@ -362,6 +369,8 @@ class Run:
                 self.database.execute("INSERT INTO narrow.rollouts SELECT * FROM some_files")
         except duckdb.Error:
             return False
+        finally:
+            self.database.execute("RESET threads")
         return True
 
     def _select_files(self, sql: str, steps: tuple[int, int] | None) -> str:
@@ -387,9 +396,8 @@ class Run:
             "source": pa.int32(),
             "time": pa.float64(),
         }
-        points = pa.table(
-            {name: pa.array([getattr(point, name) for point in self.points], types[name]) for name in types}
-        )
+        columns = {name: pa.array([getattr(point, name) for point in self.points], types[name]) for name in types}
+        points = pa.table(columns | {"split": columns["split"].dictionary_encode()})  # texts once, not for each value
         sizes = np.array([len(point.values) for point in self.points], dtype=np.int64)
         table = points.take(pa.array(np.repeat(np.arange(len(sizes)), sizes)))
         values = np.fromiter(
@@ -397,7 +405,7 @@ class Run:
         )
         known = {name: place for place, name in enumerate(dict.fromkeys(chain.from_iterable(self._names.values())))}
         places = np.fromiter((known[name] for point in self.points for name in point.values), np.int32, sizes.sum())
-        names = pa.array(list(known), pa.string()).take(pa.array(places))
+        names = pa.DictionaryArray.from_arrays(pa.array(places), pa.array(list(known), pa.string()))
         return table.append_column("name", names).append_column("value", pa.array(values))
 
     def _describe_views(self) -> str:
@@ -416,7 +424,7 @@ def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
     remarks: list[Remark] = []
     bad = size = 0
     names = MetricNames()
-    for rows in read_json_rows(path) if path.exists() else ():
+    for rows in read_json_rows(path) if is_listed(path) else ():
         if isinstance(rows, Remark):
             remarks.append(rows)
             continue
@@ -506,7 +514,7 @@ def check_files(paths: Iterable[Path], check: Callable[[Path], TableFile]) -> tu
     remarks: list[Remark] = []
     for path in paths:
         try:
-            if path.exists():
+            if is_listed(path):
                 files.append(check(path))
         except FileError as error:
             remarks.append(Remark.from_error(error))
@@ -531,7 +539,7 @@ def check_table_file(
     require_regular_file(path)
     with parquet_errors(path, "Delete the file, or restore it; the other steps are unaffected."):
         with path.open("rb") as file:
-            table = pq.ParquetFile(file, pre_buffer=False)
+            table = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BYTES)
             metadata = table.metadata
             if metadata.num_columns > MAX_COLUMNS:
                 problem = f"has {metadata.num_columns:,} columns, which no run writes."
@@ -599,6 +607,20 @@ def create_view(
     reduce(lambda left, right: left.union(right), parts).create_view(name, replace=True)
 
 
+def create_problems_view(
+    connection: duckdb.DuckDBPyConnection, files: Sequence[TableFile], types: Mapping[str, str]
+) -> None:
+    """Make the view of problems; of one that is there more than once, one row: joined, it would double its rollouts."""
+    import duckdb
+
+    create_view(connection, "problems", files, types)
+    with suppress(duckdb.Error):  # ids that cannot be read: a query that reads them says so
+        repeated = connection.execute("SELECT count(problem) > count(DISTINCT problem) FROM problems").fetchall()
+        if repeated == [(True,)]:
+            create_view(connection, "stored_problems", files, types)
+            connection.execute("CREATE OR REPLACE VIEW problems AS SELECT DISTINCT ON (problem) * FROM stored_problems")
+
+
 def quote_name(name: str) -> str:
     """Return a column's name as SQL."""
     escaped = name.replace('"', '""')
@@ -609,6 +631,12 @@ def is_narrow(sql: str) -> bool:
     """Say whether a query names no column of long texts or lists; where that is not clear, it may."""
     words = set(re.findall(r"\w+", sql.lower()))
     return words.isdisjoint(WIDE_COLUMNS) and "*" not in re.sub(r"count\(\s*\*\s*\)", "", sql, flags=re.IGNORECASE)
+
+
+def may_need_metrics(sql: str) -> bool:
+    """Say whether a query names the metrics, or names no view that we know."""
+    words = set(re.findall(r"\w+", sql.lower()))
+    return "metrics" in words or words.isdisjoint({"rollouts", "problems"})
 
 
 def sql_type(kind: str) -> str:

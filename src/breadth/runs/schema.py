@@ -259,18 +259,20 @@ class MetricNames:
     """The metrics of a run, up to a limit: each is a series that instruments go through."""
 
     def __init__(self) -> None:
-        self.known: set[str] = set()
-        """Those that are kept."""
+        self.known: dict[str, str] = {}
+        """Those that are kept: the one text of each name, which parsers make again for every row."""
         self.dropped = 0
         """Values of further ones."""
 
     def keep_known(self, values: dict[str, float]) -> dict[str, float]:
         """Return a row's values without those of metrics over the limit."""
-        fresh = values.keys() - self.known
-        if not fresh:
-            return values
-        self.known.update(name for name in values if name in fresh and len(self.known) < MAX_METRICS)
-        kept = {name: value for name, value in values.items() if name in self.known}
+        known = self.known
+        if values.keys() <= known.keys():
+            return dict(zip(map(known.__getitem__, values), values.values(), strict=True))
+        for name in values:
+            if name not in known and len(known) < MAX_METRICS:
+                known[name] = name
+        kept = {known[name]: value for name, value in values.items() if name in known}
         self.dropped += len(values) - len(kept)
         return kept
 

@@ -75,8 +75,12 @@ class RunWriter:
         """Which process of a distributed run this is."""
         self.flush = flush
         """Whether rollouts are on the disk, safe from a power cut, before a step counts as written."""
+        rollouts = self.folder / ROLLOUTS_FOLDER
+        missing = [place for place in (rollouts, *rollouts.parents) if not place.exists()]
         try:
-            (self.folder / ROLLOUTS_FOLDER).mkdir(parents=True, exist_ok=True)
+            rollouts.mkdir(parents=True, exist_ok=True)
+            for place in missing if flush else ():  # without its name on the disk, a power cut takes the whole folder
+                sync_to_disk(place.parent)
         except OSError as error:
             raise write_error(self.folder, error) from error
         if not (self.folder / HEADER_FILE).exists():

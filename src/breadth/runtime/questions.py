@@ -12,7 +12,7 @@ from typing import Any
 from breadth.base.errors import BrokenFileError, UnknownFormatError
 from breadth.inference.records import Prompt, text_of
 from breadth.measure.answers import reference_key
-from breadth.runs.jsonl import read_error, read_json_rows
+from breadth.runs.jsonl import read_error, read_json_rows, require_regular_file
 from breadth.runs.parquet import read_parquet_rows
 from breadth.runs.schema import Remark
 from breadth.runs.writer import problem_id
@@ -97,6 +97,7 @@ def iterate_rows(path: Path) -> Iterator[NumberedRow]:
         raise UnknownFormatError(
             path, f"is not a file of questions (its name ends in '{path.suffix}').", "Give .jsonl, .csv or .parquet."
         )
+    require_regular_file(path)
     if not path.is_file():
         raise BrokenFileError(path, "is not there.", "Check the path after --tasks.")
     readers = {"JSON lines": _json_rows, "CSV": _csv_rows, "Parquet": _parquet_rows}

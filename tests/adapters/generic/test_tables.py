@@ -155,6 +155,8 @@ def test_batches_are_bounded_in_rows_and_size(tmp_path: Path, monkeypatch: pytes
     assert [len(batch) for batch in csv_rows(path) if not isinstance(batch, Remark)] == [8, 8, 4]
     monkeypatch.setattr(module, "MAX_BATCH_CHARACTERS", 10)
     assert [len(batch) for batch in csv_rows(path) if not isinstance(batch, Remark)] == [5, 5, 5, 5, 0]
+    monkeypatch.setattr(module, "MAX_BATCH_CELLS", 6)
+    assert [len(batch) for batch in csv_rows(path) if not isinstance(batch, Remark)] == [3, 3, 3, 3, 3, 3, 2]
 
 
 def test_repairs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,6 +166,13 @@ def test_the_limits_an_operator_gets_without_asking() -> None:
     assert limits.budget == Budget(calls=256, seconds=600.0)
 
 
+def test_a_file_of_keys_that_never_ends_is_refused(tmp_path: Path) -> None:
+    link = tmp_path / "keys"
+    link.symlink_to("/dev/zero")
+    with pytest.raises(BrokenFileError, match="1,048,576 characters"):
+        read_keys(link)
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -186,7 +193,28 @@ def test_a_host_of_this_machine_or_on_the_list_is_ours(header: str | None) -> No
 
 @pytest.mark.parametrize(
     "header",
-    ["", "evil.example", "localhost.evil.example", "evillocalhost", "10.0.0.1:8000", "box.example", "[::1", "[x]:80"],
+    [
+        "",
+        "evil.example",
+        "localhost.evil.example",
+        "evillocalhost",
+        "10.0.0.1:8000",
+        "box.example",
+        "[::1",
+        "[x]:80",
+        "localhost@evil.example",
+        "evil.example@localhost",
+        "localhost/evil.example",
+        "evil.example\\@localhost",
+        "localhost#.evil.example",
+        "localhost, evil.example",
+        "127.1",
+        "2130706433",
+        "[::1]evil.example",
+        "localhost:80:80",
+        ":80",
+        "loca\u2113host",
+    ],
 )
 def test_any_other_host_is_not_ours(header: str) -> None:
     assert is_own_host(header, {"box"}) is False

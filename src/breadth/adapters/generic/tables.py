@@ -111,6 +111,8 @@ MAX_BATCH_ROWS = 8192
 """Rows of a batch."""
 MAX_BATCH_CHARACTERS = 16 << 20
 """Characters of a batch: a row of a reasoning model may have a hundred thousand."""
+MAX_BATCH_CELLS = 1 << 18
+"""Cells of a batch: each takes a hundred bytes, however short its text."""
 MAX_RECORD_LENGTH = 16 << 20
 """Characters of one row; a longer one has an unclosed quote."""
 MAX_REPAIRS = 20
@@ -138,13 +140,14 @@ def csv_rows(path: Path) -> Iterator[CsvRows | Remark]:
         csv.field_size_limit(MAX_RECORD_LENGTH)  # a cell may hold a whole completion, the default is 128 KB
     table = _Table(path)
     rows: CsvRows = []
-    size = 0
+    size = cells = 0
     for number, row in table.rows():
         rows.append((number, row))
         size += sum(len(cell) for cell in row.values() if cell)
-        if len(rows) >= MAX_BATCH_ROWS or size >= MAX_BATCH_CHARACTERS:
+        cells += len(row)
+        if len(rows) >= MAX_BATCH_ROWS or size >= MAX_BATCH_CHARACTERS or cells >= MAX_BATCH_CELLS:
             yield rows
-            rows, size = [], 0
+            rows, size, cells = [], 0, 0
     yield rows
     yield from table.remarks()
 

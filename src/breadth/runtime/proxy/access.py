@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from breadth.base.errors import BrokenFileError, SettingsError, require
 from breadth.inference.records import Budget
@@ -19,6 +19,8 @@ from breadth.runtime.proxy.errors import ApiError
 
 MIN_KEY_CHARACTERS = 8
 """Shorter keys can be guessed."""
+MAX_KEYS_CHARACTERS = 1 << 20
+"""Characters of a file of keys at most: ten thousand keys are fewer, and a device never ends."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,17 @@ class Keys:
 def read_keys(path: Path) -> list[str]:
     """Return the keys in a file, one per line; empty lines and lines that begin with # are skipped."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_KEYS_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise BrokenFileError(
             path, f"the keys cannot be read: {error}.", "Give a text file with one key a line."
         ) from error
-    keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if len(text) > MAX_KEYS_CHARACTERS:
+        raise BrokenFileError(
+            path, f"has more than {MAX_KEYS_CHARACTERS:,} characters.", "Give a text file with one key a line."
+        )
+    keys = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not keys:
         raise BrokenFileError(path, "there is no key in it.", "Write one key a line.")
     return keys
@@ -178,6 +185,10 @@ class ClientSlots:
                 del self._users[client], self._slots[client]
 
 
+HOST_HEADER = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\s/@#?\\\[\]:,]+))(?::\d*)?")
+"""A name or an address with or without a port, and nothing else: where two readers could see two names, it is none."""
+
+
 def is_own_host(header: str | None, allowed: Collection[str]) -> bool:
     """Say whether a Host header names this machine, or one of the allowed names.
 
@@ -185,10 +196,10 @@ def is_own_host(header: str | None, allowed: Collection[str]) -> bool:
     """
     if header is None:
         return True
-    try:
-        name = (urlsplit(f"//{header}").hostname or "").rstrip(".")
-    except ValueError:
+    found = HOST_HEADER.fullmatch(header.strip())
+    if found is None:
         return False
+    name = (found["address"] or found["name"]).lower().rstrip(".")
     return is_loopback(name) or name.endswith(".localhost") or name in allowed
 
 
