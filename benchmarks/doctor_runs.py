@@ -1,11 +1,12 @@
-"""The doctor on real runs of other people, labelled by somebody who did not know its rules; rldoctor next to it.
+"""The doctor on real runs of other people, labelled by engineers who did not know its rules; rldoctor next to it.
 
-FOLDER holds the logs, LABELS is a table with the columns file, primary (the failure that is there; healthy, saturation
-or unclear), also (others that are right to name, separated by semicolons) and sure. A failure is named when the primary
-label or one of the others is found at warning or above. A run labelled healthy or saturation is alarmed when anything
-else than its own `also` is. Unclear runs are not counted. A run that cannot be read counts as not named.
+FOLDER holds the logs, each LABELS is one engineer's table with the columns file, primary (the failure that is there;
+healthy, saturation or unclear), also (others that are right to name, separated by semicolons) and sure. A run counts as
+a failure, or as healthy, where all engineers say so; else it is not counted, as where one finds it unclear. A failure
+is named when any of its labels is found at warning or above. A healthy run is alarmed when anything else than an `also`
+is. A run that cannot be read counts as not named.
 
-Run: python benchmarks/doctor_runs.py FOLDER LABELS [--python PEER/bin/python] [--out FILE]
+Run: python benchmarks/doctor_runs.py FOLDER LABELS [LABELS ...] [--python PEER/bin/python] [--out FILE] [--runs FILE]
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import csv
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from breadth.measure.intervals import wilson
 
 ALARMS = frozenset({"critical", "warning"})
 QUIET = frozenset({"healthy", "saturation"})
+UNCLEAR = frozenset({"unclear", "not-rl"})
 OURS, PEER = "breadth", "rldoctor"
 PEER_MEANS = {
     "plateau": frozenset({"no-learning", "saturation", "score-collapse"}),
@@ -40,17 +42,37 @@ PEER_MEANS = {
 
 
 @dataclass(frozen=True)
+class LabelledRun:
+    """A run and what each engineer says of it."""
+
+    file: str
+    """Its log."""
+    labels: tuple[str, ...]
+    """What each says first."""
+    right: frozenset[str]
+    """Findings that are right by any of them."""
+    sure: bool
+    """Whether all are sure."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether all say that something is wrong."""
+        return not any(label in QUIET | UNCLEAR for label in self.labels)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether all say that nothing is."""
+        return all(label in QUIET for label in self.labels)
+
+
+@dataclass(frozen=True)
 class Judged:
     """What one doctor says of one run."""
 
     tool: str
     """Which doctor."""
-    label: str
-    """The failure that is there."""
-    right: tuple[str, ...]
-    """Findings that are right."""
-    sure: bool
-    """Whether the label is sure."""
+    run: LabelledRun
+    """The run and what the engineers say of it."""
     alarms: tuple[str, ...]
     """What it finds at warning or above."""
     good: bool = False
@@ -61,63 +83,71 @@ class Judged:
     @property
     def is_named(self) -> bool:
         """Whether the failure was named."""
-        return bool(set(self.alarms) & set(self.right))
+        return bool(set(self.alarms) & self.run.right)
 
     @property
     def is_alarmed(self) -> bool:
         """Whether something was found that is not there."""
-        return bool(set(self.alarms) - set(self.right))
+        return bool(set(self.alarms) - self.run.right)
 
 
-def read_labels(labels: Path) -> Iterator[tuple[str, str, tuple[str, ...], bool]]:
-    """Yield file, label, right findings and whether the label is sure."""
-    with labels.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            also = tuple(name for name in row["also"].split(";") if name)
-            yield row["file"], row["primary"], (row["primary"], *also), row["sure"] == "sure"
+def read_labels(tables: Sequence[Path]) -> list[LabelledRun]:
+    """Return the runs that every table labels."""
+    rows = []
+    for table in tables:
+        with table.open(encoding="utf-8") as file:
+            rows.append({row["file"]: row for row in csv.DictReader(file)})
+    runs = []
+    for name in rows[0]:
+        found = [table[name] for table in rows if name in table]
+        if len(found) == len(rows):
+            labels = tuple(row["primary"] for row in found)
+            also = (other for row in found for other in row["also"].split(";") if other)
+            right = frozenset({*labels, *also}) - QUIET - UNCLEAR
+            runs.append(LabelledRun(name, labels, right, all(row["sure"] == "sure" for row in found)))
+    return runs
 
 
-def judge(folder: Path, labels: Path) -> Iterator[Judged]:
+def judge(folder: Path, runs: Sequence[LabelledRun]) -> Iterator[Judged]:
     """Ask our doctor about every run."""
-    for name, label, right, sure in read_labels(labels):
+    for run in runs:
         with tempfile.TemporaryDirectory() as work:
             try:
-                cases = collect_evidence([folder / name], Path(work)).cases
+                cases = collect_evidence([folder / run.file], Path(work)).cases
             except BreadthError:
-                yield Judged(OURS, label, right, sure, (), unread=True)
+                yield Judged(OURS, run, (), unread=True)
                 continue
             found = [diagnose_run(case) for case in cases]
         alarms = {
             finding.name for diagnosis in found for finding in diagnosis.findings if finding.severity.value in ALARMS
         }
-        good = all(diagnosis.is_good for diagnosis in found)
-        yield Judged(OURS, label, right, sure, tuple(sorted(alarms)), good)
+        yield Judged(OURS, run, tuple(sorted(alarms)), all(diagnosis.is_good for diagnosis in found))
 
 
-def judge_by_peer(folder: Path, labels: Path, python: Path) -> Iterator[Judged]:
+def judge_by_peer(folder: Path, runs: Sequence[LabelledRun], python: Path) -> Iterator[Judged]:
     """Ask the peer about the same runs, as our importers read them: it reads fewer formats."""
-    rows = list(read_labels(labels))
     cases, kept = [], []
-    for name, label, right, sure in rows:
+    for run in runs:
         with tempfile.TemporaryDirectory() as work:
             try:
-                (case, *_) = collect_evidence([folder / name], Path(work)).cases
+                (case, *_) = collect_evidence([folder / run.file], Path(work)).cases
             except BreadthError:
+                yield Judged(PEER, run, (), unread=True)
                 continue
             points = [] if case.run is None else [point for point in case.run.points if point.split == "train"]
             names = {} if case.run is None else dict(case.run.header.names)
             logged = tuple({"step": float(point.step), **point.values} for point in points)
-        cases.append(Case("runs", name, label, frozenset(right), logged, names))
-        kept.append((label, right, sure))
+        cases.append(Case("runs", run.file, run.labels[0], run.right, logged, names))
+        kept.append(run)
     _, verdicts = theirs(PEER, python, cases)
-    for (label, right, sure), verdict in zip(kept, verdicts, strict=True):
+    for run, verdict in zip(kept, verdicts, strict=True):
         alarms = [
             name
             for said in verdict.said
             if said.loud
             for name in (said.labels | PEER_MEANS.get(said.name, frozenset()) or {said.name})
         ]
-        yield Judged(PEER, label, right, sure, tuple(sorted(set(alarms))), unread=bool(verdict.unread))
+        yield Judged(PEER, run, tuple(sorted(set(alarms))), unread=bool(verdict.unread))
 
 
 def share(count: int, of: int) -> str:
@@ -130,34 +160,50 @@ def share(count: int, of: int) -> str:
 
 def summarize(judged: Sequence[Judged]) -> dict[str, str]:
     """Return the counts of one doctor."""
-    failures = [run for run in judged if run.label not in QUIET and run.label != "unclear"]
-    sure = [run for run in failures if run.sure]
-    quiet = [run for run in judged if run.label in QUIET]
+    failures = [one for one in judged if one.run.is_failure]
+    sure = [one for one in failures if one.run.sure]
+    quiet = [one for one in judged if one.run.is_healthy]
     return {
-        "failures named": share(sum(run.is_named for run in failures), len(failures)),
-        "of the sure labels": share(sum(run.is_named for run in sure), len(sure)),
-        "healthy alarmed": share(sum(run.is_alarmed for run in quiet), len(quiet)),
-        "GOOD on a failure": share(sum(run.good for run in failures), len(failures)),
-        "not read": str(sum(run.unread for run in judged)),
+        "failures named": share(sum(one.is_named for one in failures), len(failures)),
+        "of the sure labels": share(sum(one.is_named for one in sure), len(sure)),
+        "healthy alarmed": share(sum(one.is_alarmed for one in quiet), len(quiet)),
+        "GOOD on a failure": share(sum(one.good for one in failures), len(failures)),
+        "not read": str(sum(one.unread for one in judged)),
     }
+
+
+def write_runs(target: Path, judged: Mapping[str, Sequence[Judged]]) -> None:
+    """Write a row for each run: its labels, and what each doctor finds at warning or above."""
+    with target.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["file", "labels", "right", "sure", *judged])
+        for several in zip(*judged.values(), strict=True):
+            run = several[0].run
+            cells = ("not read" if one.unread else ";".join(one.alarms) for one in several)
+            writer.writerow([run.file, ";".join(run.labels), ";".join(sorted(run.right)), run.sure, *cells])
 
 
 def main() -> None:
     """Judge a folder of labelled runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="where the logs are")
-    parser.add_argument("labels", type=Path, nargs="?", help="the table of labels")
+    parser.add_argument("labels", type=Path, nargs="*", help="the tables of labels, one for each engineer")
     parser.add_argument("--python", type=Path, help="a Python that has rldoctor")
     parser.add_argument("--out", type=Path, help="also write the counts as JSON")
+    parser.add_argument("--runs", type=Path, help="also write what is found in each run as CSV")
     asked = parser.parse_args()
-    if asked.folder is None or asked.labels is None:
+    if asked.folder is None or not asked.labels:
         print("left out: it needs a folder of logs and a table of labels")
         return
-    tables = {OURS: summarize(list(judge(asked.folder, asked.labels)))}
+    runs = read_labels(asked.labels)
+    judged = {OURS: list(judge(asked.folder, runs))}
     if asked.python is not None:
-        tables[PEER] = summarize(list(judge_by_peer(asked.folder, asked.labels, asked.python)))
+        judged[PEER] = list(judge_by_peer(asked.folder, runs, asked.python))
+    tables = {tool: summarize(found) for tool, found in judged.items()}
     for tool, table in tables.items():
         print(tool, *(f"  {what:20} {count}" for what, count in table.items()), sep="\n")
+    if asked.runs is not None:
+        write_runs(asked.runs, judged)
     if asked.out is not None:
         asked.out.write_text(json.dumps(tables, indent=1) + "\n", encoding="utf-8")
 
