@@ -54,8 +54,8 @@ How to hold it against us:
   each other's labels; where they disagree, or one finds a run unclear, it is not counted. Most labels are only likely.
   The rules were changed after each batch with all its labels in sight, so only a first try is a test, and "now" shows
   what the rules were fitted to.
-- The logs of batches A to C were not kept, nor were the names of their repositories: their last figures are by the rules
-  of their day, and a run of theirs may be among the later ones.
+- The logs of batches A to C were not kept, nor were the names of their repositories: their last figures are by the
+  rules of their day, and a run of theirs may be among the later ones.
 - The faults, the generated courses and the lab's runs are ours, and so is the choice of labels. Our doctor sees the
   rollouts and settings of the lab's runs; the peers see metrics.
 - The labels of the real logs were opened after the constants were fixed. Then two things changed in reading: that

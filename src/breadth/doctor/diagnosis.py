@@ -68,7 +68,8 @@ class RunDiagnosis:
         """Whether finding nothing is good news.
 
         Of a training run it is when its score was logged, moved and has surely not fallen, and no check of what the log
-        can show was undecided about a failure that would matter. What only other data would show is no reason for doubt.
+        can show was undecided about a failure that would matter. What only other data would show is no reason for
+        doubt.
         """
         doubts = {check.name for check in self.inconclusive_checks} & MUST_BE_EXCLUDED
         needed = {"score-collapse"} if is_training_run(self.evidence) else set()
