@@ -95,7 +95,7 @@ def test_problems_that_were_solved_before_the_run_began_taught_it_nothing(
 
 def test_steps_without_a_difference_are_a_note_where_the_score_is_at_its_best(make: Any) -> None:
     idle = np.r_[np.full(40, 0.5), np.zeros(80)]
-    for last, severity in ((2.0, Severity.NOTE), (1.0, Severity.WARNING)):
+    for last, severity in ((2.0, Severity.NOTE), (1.0, Severity.CRITICAL)):
         score = np.r_[np.linspace(0.5, 2.0, 40), np.full(80, last)]
         found = FINDING.check(make(reward=score, reward_std=idle))
         assert isinstance(found, Finding)

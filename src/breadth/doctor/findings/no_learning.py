@@ -67,10 +67,11 @@ class NoLearning:
         if evidence.run is None or not is_training_run(evidence):
             return None
         score = evidence.course("reward")
-        dead = find_missing_signal(evidence, self.zero, self.dead) or find_frozen_score(evidence)
+        missing = find_missing_signal(evidence, self.zero, self.dead)
+        dead = missing or find_frozen_score(evidence)
         is_done = is_solved(evidence, self.room) or is_at_its_best(evidence)
         if dead is not None and not has_moved(score, dead[2]) and not is_done:
-            return report_dead(evidence, *dead)
+            return report_dead(evidence, *dead, has_signal=missing is None)
         whole = evidence.trend("reward")
         if score is None or whole is None:
             return evidence.missing_metric("no-learning", "reward")
@@ -169,8 +170,8 @@ def find_frozen_score(evidence: Evidence) -> tuple[str, Fact, float] | None:
     return None
 
 
-def report_dead(evidence: Evidence, text: str, fact: Fact, since: float) -> Finding:
-    """Build the finding for a run without a signal."""
+def report_dead(evidence: Evidence, text: str, fact: Fact, since: float, *, has_signal: bool) -> Finding:
+    """Build the finding for a run without a signal, or whose score shows nothing of one."""
     series = evidence.series("reward")
     first = 0.0 if series is None else float(series.steps[0])
     when = "from the first step on" if since <= first else f"since step {since:,.0f}"
@@ -188,9 +189,10 @@ def report_dead(evidence: Evidence, text: str, fact: Fact, since: float) -> Find
     return Finding(
         "no-learning",
         Severity.CRITICAL,
-        "certain",
+        "strong" if has_signal else "certain",
         "training",
-        f"{text} {when}, at {fact.value:.0%} of the steps: the policy cannot change.",
+        f"{text} {when}, at {fact.value:.0%} of the steps: the policy"
+        f" {'no longer changes its answers' if has_signal else 'cannot change'}.",
         tuple(facts),
         "The weights of two later checkpoints differ.",
         "Every step since then cost its rollouts and changed nothing.",

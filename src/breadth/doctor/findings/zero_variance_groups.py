@@ -114,9 +114,10 @@ class ZeroVarianceGroups:
         idle = self.count_idle_steps(evidence)
         at_best = is_at_its_best(evidence)
         if idle.low > self.idle and not is_solved(evidence, self.solved):
+            loud = Severity.CRITICAL if idle.low > self.most else Severity.WARNING
             return Finding(
                 "zero-variance-groups",
-                Severity.NOTE if at_best or score_pays(evidence) else Severity.WARNING,
+                Severity.NOTE if at_best or score_pays(evidence) else loud,
                 "strong",
                 "training",
                 f"At {idle.value:.0%} of the steps of the second half no group had any difference in reward.",
