@@ -178,9 +178,17 @@ def test_points_at_the_end_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("points", "severity"), [(2, Severity.NOTE), (3, Severity.WARNING)])
-def test_a_divergence_of_a_thousand_nats_is_none(make: Any, points: int, severity: Severity) -> None:
-    found = FINDING.check(make(reward=LEVEL, kl_reference=broken(0.1 * LEVEL, slice(30, 30 + points), 1.1e3)))
+def test_a_divergence_of_ten_thousand_nats_is_none(make: Any, points: int, severity: Severity) -> None:
+    found = FINDING.check(make(reward=LEVEL, kl_reference=broken(0.1 * LEVEL, slice(30, 30 + points), 1.1e4)))
     assert isinstance(found, Finding)
     assert found.severity is severity
-    assert "first above 1,000 at step 31" in found.headline
-    assert isinstance(FINDING.check(make(reward=LEVEL, kl_reference=broken(LEVEL, slice(30, 40), 9e2))), Excluded)
+    assert "first above 10,000 at step 31" in found.headline
+    assert isinstance(FINDING.check(make(reward=LEVEL, kl_reference=broken(LEVEL, slice(30, 40), 9e3))), Excluded)
+
+
+@pytest.mark.parametrize(("step", "severity"), [(30, Severity.WARNING), (31, Severity.NOTE)])
+def test_one_update_of_impossible_size_is_one_too_many(make: Any, step: int, severity: Severity) -> None:
+    loss, divergence = (broken(0.1 * LEVEL, slice(at, at + 1), 2e5) for at in (30, step))
+    found = FINDING.check(make(reward=LEVEL, loss=loss, kl_reference=divergence))
+    assert isinstance(found, Finding)
+    assert found.severity is severity

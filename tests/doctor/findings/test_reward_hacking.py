@@ -42,7 +42,7 @@ def test_a_held_out_score_that_stays_behind(
         return
     assert isinstance(found, Finding)
     check_outcome(found, "reward-hacking")
-    assert found.severity is severity
+    assert found.severity is not Severity.NOTE if severity == "louder" else found.severity is severity
     # Medians of the first and the last eighth lie 14/16 of the way apart.
     assert found.evidence[0].value.value == pytest.approx(0.3 * 14 / 16, abs=0.02)  # type: ignore[union-attr]
     assert "16 evaluations, steps 1 to 16" in found.evidence[1].note
@@ -96,6 +96,7 @@ def components(around: Callable[..., Any], right: Any, form: Any) -> dict[str, A
         (0.2 + 0 * T, 0.1 + 0.8 * (1 - np.exp(-9 * T)), Severity.WARNING),
         (0.2 - 0.15 * T, 0.1 + 0.8 * (1 - np.exp(-9 * T)), Severity.CRITICAL),
         (0.2 + 0 * T, 0.1 + 0.8 * T, Severity.NOTE),  # form still rises: it is learned first
+        (0.5 - 0.04 * T, 0.1 + 0.8 * T, Severity.WARNING),  # not while answers get a little worse
         (0.2 + 0.3 * T, 0.1 + 0.8 * T, None),
         (0.2 + 0.3 * T, 0.9 + 0 * T, None),
     ],

@@ -44,10 +44,11 @@ class NumericalFailure:
     huge: float = 1e5
     """Size of a loss that no batch of rollouts gives: advantages are about one, and the largest importance ratio that
     float32 log-probabilities allow is e^88."""
-    far: float = 1e3
+    far: float = 1e4
     """Size of a divergence per token that no policy reaches: the estimate is then the exponential of a few tokens."""
     spikes: int = 3
-    """Points of such a size from which on it is a warning: one is an unlucky batch."""
+    """Points of such a size from which on it is a warning: one is an unlucky batch, unless loss and divergence are of
+    that size at the same step: then the update was too."""
     grown: float = 1000.0
     """Factor over its start that the gradient norm surely exceeds in its highest stretch: clipping keeps updates small,
     but a gradient that large points nowhere."""
@@ -114,6 +115,7 @@ class NumericalFailure:
 
     def find_huge(self, evidence: Evidence, names: list[str]) -> Iterator[Finding]:
         """Yield a loss or a divergence of impossible size."""
+        together = self.count_huge_steps(evidence, names)
         for name in names:
             series = evidence.series(name)
             if series is None:
@@ -125,7 +127,7 @@ class NumericalFailure:
                 step = int(series.steps[large[0]])
                 yield describe(
                     evidence,
-                    Severity.WARNING if len(large) >= self.spikes else Severity.NOTE,
+                    Severity.WARNING if len(large) >= self.spikes or together else Severity.NOTE,
                     f"{evidence.logged_name(name)} reached {format_number(peak)}, first above {most:,.0f} at step"
                     f" {step:,}.",
                     (
@@ -134,6 +136,16 @@ class NumericalFailure:
                     ),
                     step,
                 )
+
+    def count_huge_steps(self, evidence: Evidence, names: list[str]) -> int:
+        """Count the steps at which both the loss and the divergence are of impossible size."""
+        found = [(evidence.series(name), self.far if name == "kl_reference" else self.huge) for name in names]
+        steps = [
+            frozenset(series.steps[np.abs(series.values) >= most].tolist())
+            for series, most in found
+            if series is not None
+        ]
+        return len(frozenset.intersection(*steps)) if len(steps) > 1 else 0
 
     def find_exploded_gradient(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield a gradient norm far beyond its start."""

@@ -53,6 +53,10 @@ class RewardHacking:
     negligible: float = 0.1
     """Share of the reward's rise below which, if certain, a component counts as still even where it surely rises."""
 
+    fallen: float = 0.05
+    """Share of the reward's rise by which correctness may be lower than at the start, by the best estimate, for a
+    format that still rises to be learned first."""
+
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the reward's rise with held-out scores and with its components."""
         if not is_training_run(evidence):
@@ -176,6 +180,8 @@ class RewardHacking:
             default=None,
         )
         first = leader is not None and FORM.search(leader.name.casefold()) is not None and leader.still_rises
+        lost = min(part.change.change.value for part in counts)
+        first = first and lost > -self.fallen * reward.change.value
         falls = any(part.change.verdict == "falling" for part in counts)
         by = "" if leader is None or leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
         return Finding(
