@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -204,6 +205,25 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     resumed = train_grpo(COURSE, folder, base, lambda step, _: steps.append(step))
     assert steps == [3, 4]
     assert equal(weights(resumed), weights(whole[1]))
+
+
+def test_a_run_killed_behind_its_last_step_takes_no_further_one(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, folder = replace(COURSE, steps=3), tmp_path / "course"  # within an epoch: a further step would have its data
+    steps: list[int] = []
+    trained: list[dict[str, Any]] = []
+
+    def die(reasoner: Reasoner, _: Path) -> None:
+        trained.append(weights(reasoner))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(grpo, "save_reasoner", die)
+        train_grpo(run, folder, base)
+    resumed = train_grpo(run, folder, base, lambda step, _: steps.append(step))
+    assert steps == []
+    assert equal(weights(resumed), trained[0])
 
 
 def test_a_folder_of_another_course_or_base_is_refused(

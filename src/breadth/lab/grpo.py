@@ -126,7 +126,7 @@ def train_grpo(
         trainer = build_trainer(run, reasoner, folder, on_step)
         if prepare is not None:
             prepare(trainer, reasoner)
-        trainer.train(resume_from_checkpoint=last_checkpoint(folder / CHECKPOINTS_FOLDER))
+        train_from_newest(trainer, folder / CHECKPOINTS_FOLDER)
         save_reasoner(Reasoner(trainer.model.eval(), reasoner.tokenizer, reasoner.teacher), folder / POLICY_FOLDER)
     shutil.rmtree(folder / CHECKPOINTS_FOLDER, ignore_errors=True)
     return Reasoner(trainer.model, reasoner.tokenizer, reasoner.teacher)
@@ -371,13 +371,30 @@ def step_callback(on_step: OnStep) -> Any:
     return Listener()
 
 
+def train_from_newest(trainer: Any, checkpoints: Path) -> None:
+    """Train from the newest whole checkpoint on; one of the last step is only loaded.
+
+    A run killed between its last step and its end leaves one, and transformers would take a further step from it.
+    """
+    newest = last_checkpoint(checkpoints)
+    if newest is not None and checkpoint_step(Path(newest)) >= trainer.args.max_steps:
+        trainer._load_from_checkpoint(newest)
+    else:
+        trainer.train(resume_from_checkpoint=newest)
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """Return the step of a checkpoint, by the name of its folder."""
+    return int(checkpoint.name.split("-")[1])
+
+
 def last_checkpoint(checkpoints: Path) -> str | None:
     """Return the newest checkpoint that is whole: the state of the objective is written last."""
     from breadth.adapters.trl.history import OBJECTIVE_FILE
 
     whole = [path for path in checkpoints.glob("checkpoint-*") if (path / OBJECTIVE_FILE).is_file()]
-    found = sorted(whole, key=lambda path: int(path.name.split("-")[1]))
-    return str(found[-1]) if found else None
+    newest = max(whole, key=checkpoint_step, default=None)
+    return None if newest is None else str(newest)
 
 
 def reference_kl_coefficient(chain: Chain) -> float:

@@ -286,9 +286,9 @@ def train_smollm2(
     from breadth.lab.grpo import (
         CHECKPOINTS_FOLDER,
         POLICY_FOLDER,
-        last_checkpoint,
         silence_libraries,
         step_callback,
+        train_from_newest,
     )
 
     if (folder / POLICY_FOLDER).is_dir():
@@ -297,7 +297,7 @@ def train_smollm2(
     policy = load_policy(base)
     trainer = build_smollm2_trainer(plan, arm, policy, folder)
     trainer.add_callback(step_callback(lambda step, _: on_step(step)))
-    trainer.train(resume_from_checkpoint=last_checkpoint(folder / CHECKPOINTS_FOLDER))
+    train_from_newest(trainer, folder / CHECKPOINTS_FOLDER)
     trained = SmolLM2Policy(trainer.model.eval(), policy.tokenizer)
     save_policy(trained, folder / POLICY_FOLDER)
     shutil.rmtree(folder / CHECKPOINTS_FOLDER, ignore_errors=True)
