@@ -160,15 +160,15 @@ def share(count: int, of: int) -> str:
 
 def summarize(judged: Sequence[Judged]) -> dict[str, str]:
     """Return the counts of one doctor."""
-    failures = [one for one in judged if one.run.is_failure]
-    sure = [one for one in failures if one.run.sure]
-    quiet = [one for one in judged if one.run.is_healthy]
+    failures = [one for seen in judged if seen.run.is_failure]
+    sure = [one for seen in failures if seen.run.sure]
+    quiet = [one for seen in judged if seen.run.is_healthy]
     return {
-        "failures named": share(sum(one.is_named for one in failures), len(failures)),
-        "of the sure labels": share(sum(one.is_named for one in sure), len(sure)),
-        "healthy alarmed": share(sum(one.is_alarmed for one in quiet), len(quiet)),
-        "GOOD on a failure": share(sum(one.good for one in failures), len(failures)),
-        "not read": str(sum(one.unread for one in judged)),
+        "failures named": share(sum(seen.is_named for seen in failures), len(failures)),
+        "of the sure labels": share(sum(seen.is_named for seen in sure), len(sure)),
+        "healthy alarmed": share(sum(seen.is_alarmed for seen in quiet), len(quiet)),
+        "GOOD on a failure": share(sum(seen.good for seen in failures), len(failures)),
+        "not read": str(sum(seen.unread for seen in judged)),
     }
 
 
@@ -179,7 +179,7 @@ def write_runs(target: Path, judged: Mapping[str, Sequence[Judged]]) -> None:
         writer.writerow(["file", "labels", "right", "sure", *judged])
         for several in zip(*judged.values(), strict=True):
             run = several[0].run
-            cells = ("not read" if one.unread else ";".join(one.alarms) for one in several)
+            cells = ("not read" if seen.unread else ";".join(seen.alarms) for seen in several)
             writer.writerow([run.file, ";".join(run.labels), ";".join(sorted(run.right)), run.sure, *cells])
 
 

@@ -60,13 +60,9 @@ class LlamaCppDialect(ServerDialect):
     tested_live: ClassVar[bool] = True
     offers: ClassVar[frozenset[str]] = ServerDialect.offers | {"prefix", "thinking"}
     max_top_logprobs: ClassVar[int] = 1000
-
-    def recognises(self, identity: ServerIdentity) -> bool:
-        """Recognise it by its header, the owner of its models, or its page of properties."""
-        models = identity.models.get("data") or ()
-        owners = {model.get("owned_by") for model in models if isinstance(model, Mapping)}
-        named = identity.headers.get("server", "").lower().startswith("llama.cpp")
-        return named or "llamacpp" in owners or "default_generation_settings" in properties_page(identity)
+    model_owner: ClassVar[str | None] = "llamacpp"
+    server_header: ClassVar[str | None] = "llama.cpp"
+    own_setting: ClassVar[str | None] = "default_generation_settings"
 
     def fit_to(self, identity: ServerIdentity) -> LlamaCppDialect:
         """Return the dialect as this server needs it: its chat template says whether it has a place for thinking."""

@@ -43,12 +43,8 @@ class SglangDialect(ServerDialect):
 
     offers: ClassVar[frozenset[str]] = (ServerDialect.offers - {"seed"}) | {"prefix", "thinking"}
     max_top_logprobs: ClassVar[int] = 128
-
-    def recognises(self, identity: ServerIdentity) -> bool:
-        """Recognise it by the owner of its models, or by a setting only it has."""
-        models = identity.models.get("data") or ()
-        named = any(isinstance(model, Mapping) and model.get("owned_by") == "sglang" for model in models)
-        return named or "enable_strict_thinking" in settings_page(identity)
+    model_owner: ClassVar[str | None] = "sglang"
+    own_setting: ClassVar[str | None] = "enable_strict_thinking"
 
     def speculates(self, identity: ServerIdentity) -> bool | None:
         """Whether the server decodes speculatively; None if it does not report it."""

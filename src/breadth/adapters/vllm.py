@@ -44,13 +44,7 @@ class VllmDialect(ServerDialect):
     """
 
     offers: ClassVar[frozenset[str]] = ServerDialect.offers | {"prefix", "thinking"}
-
-    def recognises(self, identity: ServerIdentity) -> bool:
-        """Recognise it by the owner of its models."""
-        return any(
-            isinstance(model, Mapping) and model.get("owned_by") == "vllm"
-            for model in identity.models.get("data") or ()
-        )
+    model_owner: ClassVar[str | None] = "vllm"
 
     def speculates(self, identity: ServerIdentity) -> bool | None:
         """Whether the server decodes speculatively; only one in development mode reports it."""

@@ -53,11 +53,25 @@ class ServerDialect:
     """What servers of this kind support; the probe finds out what a particular one does."""
     max_top_logprobs: ClassVar[int] = 20
     """Alternatives sent at most for each token, unless configured otherwise."""
+    model_owner: ClassVar[str | None] = None
+    """Owner that servers of this kind, and no others, give their models."""
+    server_header: ClassVar[str | None] = None
+    """How their header ``Server`` begins, in lower case."""
+    own_setting: ClassVar[str | None] = None
+    """A setting that only their pages about themselves have."""
 
     def recognises(self, identity: ServerIdentity) -> bool:
         """Say whether a server is of this kind. The plain dialect recognises none: it is the fallback."""
-        del identity
-        return False
+        models = identity.models.get("data")
+        models = models if isinstance(models, list) else []
+        owners = [model.get("owned_by") for model in models if isinstance(model, Mapping)]
+        pages = [page for page in identity.props.values() if isinstance(page, Mapping)]
+        owner, header, setting = self.model_owner, self.server_header, self.own_setting
+        return (
+            (owner is not None and owner in owners)
+            or (header is not None and identity.headers.get("server", "").lower().startswith(header))
+            or (setting is not None and any(setting in page for page in pages))
+        )
 
     def fit_to(self, identity: ServerIdentity) -> ServerDialect:
         """Return the dialect adapted to this very server, by its own pages."""
