@@ -160,15 +160,15 @@ def share(count: int, of: int) -> str:
 
 def summarize(judged: Sequence[Judged]) -> dict[str, str]:
     """Return the counts of one doctor."""
-    failures = [one for seen in judged if seen.run.is_failure]
-    sure = [one for seen in failures if seen.run.sure]
-    quiet = [one for seen in judged if seen.run.is_healthy]
+    failures = [verdict for verdict in judged if verdict.run.is_failure]
+    sure = [verdict for verdict in failures if verdict.run.sure]
+    quiet = [verdict for verdict in judged if verdict.run.is_healthy]
     return {
-        "failures named": share(sum(seen.is_named for seen in failures), len(failures)),
-        "of the sure labels": share(sum(seen.is_named for seen in sure), len(sure)),
-        "healthy alarmed": share(sum(seen.is_alarmed for seen in quiet), len(quiet)),
-        "GOOD on a failure": share(sum(seen.good for seen in failures), len(failures)),
-        "not read": str(sum(seen.unread for seen in judged)),
+        "failures named": share(sum(verdict.is_named for verdict in failures), len(failures)),
+        "of the sure labels": share(sum(verdict.is_named for verdict in sure), len(sure)),
+        "healthy alarmed": share(sum(verdict.is_alarmed for verdict in quiet), len(quiet)),
+        "GOOD on a failure": share(sum(verdict.good for verdict in failures), len(failures)),
+        "not read": str(sum(verdict.unread for verdict in judged)),
     }
 
 
@@ -179,7 +179,7 @@ def write_runs(target: Path, judged: Mapping[str, Sequence[Judged]]) -> None:
         writer.writerow(["file", "labels", "right", "sure", *judged])
         for several in zip(*judged.values(), strict=True):
             run = several[0].run
-            cells = ("not read" if seen.unread else ";".join(seen.alarms) for seen in several)
+            cells = ("not read" if verdict.unread else ";".join(verdict.alarms) for verdict in several)
             writer.writerow([run.file, ";".join(run.labels), ";".join(sorted(run.right)), run.sure, *cells])
 
 
