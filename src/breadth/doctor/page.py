@@ -139,7 +139,7 @@ def render_findings(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full
         diagnosis, tuple(dict.fromkeys((metric, *PAGE_METRICS))) if full else (metric,), several=several
     )
     yield Facts(f"{prefix}Proof", [*lead.evidence, Fact("disproof", lead.disproof), explain_fact(lead)])
-    if lead.prescriptions:
+    if lead.prescriptions and (full or lead.severity is not Severity.NOTE):  # what is only noted can wait
         yield patch_listing(lead, diagnosis, full=full, prefix=prefix)
     for finding in others if full else ():
         yield render_finding(finding, prefix)
