@@ -216,7 +216,7 @@ def report_flat(evidence: Evidence, score: Course, moved: Interval) -> Finding:
             Fact("change", moved),
         ),
         "The held-out score rises over the same steps.",
-        "The whole run has nothing to show for itself.",
+        "No step of the run improved the score.",
         _flat_prescriptions(evidence),
     )
 
