@@ -233,6 +233,17 @@ def test_the_pages_of_results_are_what_the_data_gives() -> None:
         assert written == text, "run: python tools/write_results.py"
 
 
+def test_prose_is_no_wider_than_code() -> None:
+    wide = []
+    for path in [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]:
+        is_code = False
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            is_code ^= line.lstrip().startswith("```")
+            if len(line) > 120 and not is_code and not line.startswith(("|", "![")):
+                wide.append(f"{short(path)}:{number}")
+    assert wide == [], "break the line at 120 columns"
+
+
 def test_the_page_of_findings_has_every_finding_and_what_to_do() -> None:
     page = load_module(ROOT / "docs" / "hooks" / "findings.py").page()
     rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", page, re.MULTILINE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from breadth.measure.intervals import Interval, wilson
@@ -15,6 +16,7 @@ from breadth.report.cells import format_cell
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA, RESULTS = DOCS / "data", DOCS / "results"
+MAX_COLUMNS = 120
 EXPERIMENTS = ("gate", "choices", "choices-several", "corners", "confirmation", "smollm2", "remedies", "known-truth")
 LABELS = {
     "collapse": "entropy-collapse",
@@ -88,7 +90,16 @@ when the module's own tests fail or do not end. Mutants are sampled by a seed, t
 
 def pages() -> dict[str, str]:
     """Write all pages."""
-    return {"lab": lab_page(), "doctor": doctor_page(), "inference": inference_page(), "robustness": robustness_page()}
+    made = {"lab": lab_page(), "doctor": doctor_page(), "inference": inference_page(), "robustness": robustness_page()}
+    return {name: "\n".join(map(wrap_line, text.split("\n"))) for name, text in made.items()}
+
+
+def wrap_line(line: str) -> str:
+    """Break a line of prose that is too long; rows of tables stay whole."""
+    if len(line) <= MAX_COLUMNS or line.startswith("|"):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return fill(line, MAX_COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def read(name: str) -> Any:

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from breadth.adapters.configs import Computed, load_yaml, read_text
+from breadth.adapters.notebooks import code_cells, is_notebook
 from breadth.base.errors import BrokenFileError
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -175,8 +174,6 @@ def parse_argument(text: str) -> Any:
 
 MAX_SCRIPT_BYTES = 1_000_000
 """Bytes of a Python file that is read."""
-MAX_NOTEBOOK_BYTES = 32_000_000
-"""Bytes of a notebook that is read: pictures among its outputs are most of it."""
 UNPACKED = "**"
 """Name given to a call's ``**others`` where their content is not known."""
 OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -196,11 +193,7 @@ def call_keywords(path: Path, names: frozenset[str]) -> dict[str, Any]:
     or one that two calls set differently, is `Computed`: set, but not known. ``**table`` is expanded if the table is in
     the file.
     """
-    tree = (
-        parse_notebook(path, names)
-        if path.suffix == ".ipynb"
-        else parse_python(path, read_text(path, MAX_SCRIPT_BYTES))
-    )
+    tree = parse_notebook(path, names) if is_notebook(path) else parse_python(path, read_text(path, MAX_SCRIPT_BYTES))
     known = constants_of(tree)
     found: dict[str, Any] = {}
     for node in ast.walk(tree):
@@ -226,30 +219,14 @@ def parse_python(path: Path, text: str) -> ast.Module:
 
 def parse_notebook(path: Path, names: frozenset[str]) -> ast.Module:
     """Join the code cells of a notebook; one that is not Python is skipped, unless it makes one of the calls."""
-    try:
-        document = orjson.loads(read_text(path, MAX_NOTEBOOK_BYTES))
-    except orjson.JSONDecodeError as error:
-        raise BrokenFileError(
-            path, f"is no notebook: {error}.", "Save it again, or export it as a Python file."
-        ) from error
     body: list[ast.stmt] = []
-    for source in code_cells(document):
+    for source in code_cells(path):
         try:
             body += parse_python(path, source).body
         except BrokenFileError:
             if any(f"{name}(" in source for name in names):
                 raise
     return ast.Module(body, [])
-
-
-def code_cells(document: Any) -> Iterator[str]:
-    """Yield the code of each cell; shell and notebook commands become ``pass``."""
-    cells = document.get("cells") if isinstance(document, Mapping) else None
-    for cell in cells if isinstance(cells, list) else ():
-        if isinstance(cell, Mapping) and cell.get("cell_type") == "code":
-            source = cell.get("source")
-            text = "".join(str(line) for line in source) if isinstance(source, list) else str(source)
-            yield "\n".join(re.sub(r"^(\s*)[!%].*", r"\1pass", line) for line in text.splitlines())
 
 
 def keyword_values(call: ast.Call, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -314,6 +314,9 @@ def classify_file(
 ) -> None:
     """Find out what one file is; trainers' files must be recognised by an importer."""
     start = read_head(file)
+    if file.suffix == ".ipynb":
+        classify_notebook(file, start, importers, sources)
+        return
     if file.suffix == ".toml" and file.stat().st_size <= MAX_TOML_BYTES and classify_toml(file, sources):
         return
     config = read_config(file, start)
@@ -325,6 +328,26 @@ def classify_file(
         sources.used.append(f"{file.name}: training data")
     else:
         sources.files.append(recognise(file, importers))
+
+
+def classify_notebook(file: Path, start: bytes, importers: Sequence[Importer], sources: ClassifiedFiles) -> None:
+    """Take the settings of a notebook, and the log that training has printed below its cells; it may have both."""
+    errors: list[FileError] = []
+    try:
+        sources.files.append(recognise(file, importers))
+    except FileError as error:
+        errors.append(error)
+    try:
+        config = read_config(file, start)
+    except FileError as error:
+        errors.append(error)
+    else:
+        if config is not None:
+            sources.configs.append(config)
+            sources.used.append(f"{file.name}: configuration of {config.dialect.trainer}")
+            return
+    if errors and file not in {found.path for found in sources.files}:
+        raise errors[-1]
 
 
 def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:

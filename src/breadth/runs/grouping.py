@@ -12,7 +12,7 @@ from breadth.runs.importer import RecognisedFile
 from breadth.runs.importing import drop_contained_files
 from breadth.runs.paths import CHECKPOINT_FOLDER, DEFAULT_RUN_NAME, GENERIC_STEMS, is_folder, source_name
 
-LOG_KINDS = frozenset({"trainer state", "log history", "console log", "file log", "metrics"})
+LOG_KINDS = frozenset({"trainer state", "log history", "console log", "notebook", "file log", "metrics"})
 """Kinds of file that each hold a whole run, so two of them are two runs; tables of metrics count too."""
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from breadth.adapters.generic.console import CONSOLE_KIND, is_console_log, read_console
 from breadth.adapters.generic.importer import IMPORTER
 from breadth.runs.importing import import_files
+from breadth.runs.jsonl import read_head
 from breadth.runs.reader import Run
 from breadth.runs.schema import MetricRow
 
@@ -52,6 +55,17 @@ def test_a_line_gives_its_step_and_its_numbers(line: str, step: int, values: dic
     found = rows(tmp_path, line + "\n")
     assert [row.step for row in found] == [step]
     assert {name: found[0].values[name] for name in values} == values
+
+
+def test_a_notebook_is_read_by_what_its_cells_printed(tmp_path: Path) -> None:
+    printed = [f"step {step} | reward {step / 10}\n" for step in range(1, 6)]
+    cell: dict[str, Any] = {"cell_type": "code", "source": "print('step 9 | reward 9')", "outputs": [3, {"data": 3}]}
+    cell["outputs"] += [{"output_type": "stream", "text": printed[:2]}, {"output_type": "stream", "text": printed[2:]}]
+    path = tmp_path / "loop.ipynb"
+    path.write_text(json.dumps({"cells": [3, cell]}))
+    assert IMPORTER.recognises(path, read_head(path)) == CONSOLE_KIND
+    found = [record for record in read_console(path) if isinstance(record, MetricRow)]
+    assert [(row.step, row.values["reward"]) for row in found] == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (5, 0.5)]
 
 
 def test_not_a_number_stays_not_a_number(tmp_path: Path) -> None:

@@ -42,6 +42,24 @@ OURS = {
 }
 
 
+def notebook(*outputs: dict[str, Any]) -> str:
+    """Return a notebook whose only cell has these outputs."""
+    cell = {"cell_type": "code", "source": ["trainer.train()"], "outputs": list(outputs)}
+    return json.dumps({"cells": [{"cell_type": "markdown", "source": "# GRPO"}, cell], "nbformat": 4})
+
+
+def progress_table(columns: list[str], rows: list[list[str]]) -> dict[str, Any]:
+    """Return the output in which transformers shows the progress of training, as a notebook keeps it."""
+    head = "".join(f"      <th>{name}</th>\n" for name in columns)
+    body = "".join("<tr>\n" + "".join(f"      <td>{cell}</td>\n" for cell in row) + "    </tr>\n" for row in rows)
+    page = (
+        "\n    <div>\n      <progress value='3' max='3'></progress>\n      [3/3 00:01, Epoch 1/1]\n    </div>\n"
+        f'    <table border="1" class="dataframe">\n  <thead>\n <tr style="text-align: left;">\n{head}    </tr>\n'
+        f"  </thead>\n  <tbody>\n    {body}  </tbody>\n</table><p>"
+    )
+    return {"output_type": "display_data", "data": {"text/html": page.splitlines(keepends=True)}, "metadata": {}}
+
+
 @pytest.fixture
 def samples(tmp_path: Path) -> dict[str, Path]:
     """One small file of each kind."""
@@ -52,6 +70,7 @@ def samples(tmp_path: Path) -> dict[str, Path]:
         "trainer state": folder / "checkpoint-5" / "trainer_state.json",
         "log history": folder / "log.json",
         "console log": folder / "train.log",
+        "notebook": folder / "train.ipynb",
         "arguments": folder / "grpo_config.json",
         "completions": folder / "completions" / "completions_00005.parquet",
     }
@@ -60,6 +79,8 @@ def samples(tmp_path: Path) -> dict[str, Path]:
     )
     files["log history"].write_text(json.dumps(HISTORY))
     files["console log"].write_text("start\n" + CONSOLE)
+    lines = [*CONSOLE.splitlines(keepends=True)]
+    files["notebook"].write_text(notebook({"output_type": "stream", "name": "stdout", "text": lines}))
     files["arguments"].write_text(json.dumps({"num_generations": 2, "output_dir": "output", "temperature": 0.9}))
     rows = {
         "step": [5, 5],
@@ -99,6 +120,32 @@ def test_what_stands_before_the_first_row_does_not_matter(tmp_path: Path, start:
     assert IMPORTER.recognises(tmp_path / "a.log", start + CONSOLE.encode()) == "console log"
 
 
+def test_the_progress_table_of_a_notebook_is_its_log(tmp_path: Path) -> None:
+    columns = ["Step", "Training Loss", "reward", "completions / mean_length", "rewards / right &amp; short / mean"]
+    rows = [["2", "0.5", "0.25", "100.5", "0.1"], ["4", "No log", "0.5", "90.0", "0.3"], ["6", "0.1"]]
+    fine_tuning = progress_table(["Step", "Training Loss"], [["1", "2.5"], ["2", "2.0"]])
+    path = tmp_path / "grpo.ipynb"
+    path.write_text(notebook(fine_tuning, progress_table(columns, rows)))
+    assert IMPORTER.recognises(path, read_head(path)) == "notebook"
+    assert list(IMPORTER.read(path, "notebook")) == [
+        MetricRow(
+            {
+                "Training Loss": 0.5,
+                "reward": 0.25,
+                "completions/mean_length": 100.5,
+                "rewards/right & short/mean": 0.1,
+            },
+            2,
+        ),
+        MetricRow({"reward": 0.5, "completions/mean_length": 90.0, "rewards/right & short/mean": 0.3}, 4),
+    ]
+    run = Run.open(import_files([path], tmp_path / "run").folder)
+    assert run.series("reward").values.tolist() == [0.25, 0.5]
+    assert run.series("length").values.tolist() == [100.5, 90.0]
+    path.write_text(notebook(fine_tuning))
+    assert IMPORTER.recognises(path, read_head(path)) is None
+
+
 def test_a_log_is_recognised_behind_a_megabyte_of_noise(tmp_path: Path) -> None:
     path = tmp_path / "train.log"
     path.write_text("INFO: still loading the weights\n" * 40_000 + CONSOLE)
@@ -130,8 +177,8 @@ def test_the_pickled_arguments_are_refused_once_and_the_rest_is_read(samples: di
     output = samples["console log"].parent
     for folder in (output, output / "checkpoint-5"):
         (folder / "training_args.bin").write_bytes(b"PK\x03\x04 a pickle inside")
-    (output / "train.log").unlink()
-    (output / "log.json").unlink()
+    for log in ("train.log", "train.ipynb", "log.json"):
+        (output / log).unlink()
     got = import_files([output], tmp_path / "run", importers=[IMPORTER])
     assert (got.metric_rows, got.rollouts) == (5, 2)
     assert [remark.file for remark in got.remarks if "pickle" in remark.problem] == [str(output / "training_args.bin")]
@@ -148,6 +195,7 @@ def test_a_console_log_and_its_state_agree_on_the_steps(samples: dict[str, Path]
         "".join(str({name: f"{value:.4g}" for name, value in row.items() if name != "step"}) + "\n" for row in rows)
     )
     samples["log history"].unlink()
+    samples["notebook"].unlink()
     import_files([output], tmp_path / "run", importers=[IMPORTER])
     assert Run.open(tmp_path / "run").series("reward").steps.tolist() == [10, 20, 30, 40, 50]
 

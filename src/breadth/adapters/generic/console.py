@@ -13,8 +13,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
+from breadth.adapters.notebooks import is_notebook, read_log_lines, read_output
 from breadth.adapters.parse_values import (
     MetricReader,
     metric_rows,
@@ -24,7 +26,7 @@ from breadth.adapters.parse_values import (
     sum_up_rewards,
 )
 from breadth.runs.importer import read_long_head
-from breadth.runs.jsonl import read_head, read_text_rows
+from breadth.runs.jsonl import read_head
 from breadth.runs.names import match_name
 from breadth.runs.schema import Record, Remark
 
@@ -44,7 +46,7 @@ MIN_UNNUMBERED_METRICS = 3
 MAX_LABEL_LENGTH = 40
 """Characters of a text in a printed dict; with a longer one it is a rollout."""
 SOURCE_SUFFIXES = frozenset(
-    (".py", ".ipynb", ".md", ".rst", ".tex", ".html", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".js", ".ts")
+    (".py", ".md", ".rst", ".tex", ".html", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".sh", ".js", ".ts")
 )
 """Suffixes of programs, pages and settings, which may quote lines of a log."""
 MAX_SNIFFED_LINES = 20_000
@@ -218,7 +220,7 @@ def is_console_log(path: Path, start: bytes) -> bool:
 
 def console_rows(path: Path, start: bytes) -> ConsoleRows | None:
     """Return what collects the rows of a log that begins like this, with steps or without; None where it has none."""
-    lines = read_long_head(path, start).decode("utf-8", errors="replace").splitlines()[:MAX_SNIFFED_LINES]
+    lines = first_lines(path, start)
     rows, found = ConsoleRows(), 0
     for number, line in enumerate(lines):
         found += sum(1 for _ in rows.add(number, line))
@@ -234,10 +236,17 @@ def console_rows(path: Path, start: bytes) -> ConsoleRows | None:
     return ConsoleRows(metrics) if is_log else None
 
 
+def first_lines(path: Path, start: bytes) -> list[str]:
+    """Return the first lines of a log."""
+    if is_notebook(path):
+        return [line for line in islice(read_output(path), MAX_SNIFFED_LINES) if isinstance(line, str)]
+    return read_long_head(path, start).decode("utf-8", errors="replace").splitlines()[:MAX_SNIFFED_LINES]
+
+
 def read_console(path: Path) -> Iterator[Record]:
     """Yield the rows of a console log; dicts and lines printed without a step are numbered in order."""
     reader, rows = MetricReader(), console_rows(path, read_head(path)) or ConsoleRows()
-    for line in read_text_rows(path):
+    for line in read_log_lines(path):
         if isinstance(line, Remark):
             yield line
             continue

@@ -17,7 +17,8 @@ from breadth.adapters.configs import (
     render_setting,
     shallowest_leaves,
 )
-from breadth.adapters.scripts import MAX_NOTEBOOK_BYTES, UNPACKED, call_keywords, script_arguments
+from breadth.adapters.notebooks import MAX_NOTEBOOK_BYTES
+from breadth.adapters.scripts import UNPACKED, call_keywords, script_arguments
 from breadth.adapters.trl.rules import trl_conflicts, trl_unused_settings
 from breadth.base.errors import BrokenFileError
 from breadth.doctor.finding import Change

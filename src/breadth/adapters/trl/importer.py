@@ -11,7 +11,8 @@ from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
-from breadth.adapters.parse_values import MetricReader, as_step, strip_colour
+from breadth.adapters.notebooks import STEP_HEADER, TableRow, is_notebook, read_output
+from breadth.adapters.parse_values import MetricReader, as_step, storable_name, strip_colour
 from breadth.adapters.trl.completions import has_completions, read_completions
 from breadth.adapters.trl.history import (
     OBJECTIVE_FILE,
@@ -29,6 +30,7 @@ from breadth.adapters.trl.history import (
 from breadth.base.errors import UnknownFormatError
 from breadth.runs.importer import BOM, read_long_head
 from breadth.runs.jsonl import read_text_rows
+from breadth.runs.names import match_name
 from breadth.runs.schema import EntropyKind, MetricRow, Record, Remark
 
 PRINTED_DICT = re.compile(r"\{['\"][^{}]*\}")
@@ -73,6 +75,23 @@ def read_trl_console(path: Path) -> Iterator[Record]:
             number,
             "The trainer was stopped while printing, or still runs.",
         )
+
+
+def read_trl_notebook(path: Path) -> Iterator[Record]:
+    """Yield the rows that a notebook's cells have printed: dicts as on a console, or a table with a reward."""
+    counter, reader = _StepCounter(train_rows(newest_history(output_folder(path)))), MetricReader()
+    for number, printed in enumerate(read_output(path), 1):
+        rows = log_rows(printed) if isinstance(printed, str) else [printed] if has_reward(printed) else []
+        for row in rows:
+            row["step"] = row.pop(STEP_HEADER, row.get("step", ""))
+            values = reader.numbers({name: value for name, value in row.items() if name != "step"}, number)
+            yield counter.place({name: value for name, value in row.items() if value}, values)
+    yield from reader.remarks(path)
+
+
+def has_reward(row: TableRow) -> bool:
+    """Say whether a row of a progress table is of reinforcement learning: fine-tuning shows its loss alone."""
+    return any((match_name(storable_name(name)) or ("",))[0] == "reward" for name in row)
 
 
 def unwrap_row(begun: str, line: str) -> str:
@@ -180,6 +199,7 @@ TRL_READERS: Mapping[str, Callable[[Path], Iterator[Record]]] = {
     "trainer state": read_history,
     "log history": read_history,
     "console log": read_trl_console,
+    "notebook": read_trl_notebook,
     "completions": read_completions,
     "arguments": read_arguments,
     "pickled arguments": refuse_pickle,
@@ -214,7 +234,7 @@ TRL_SWITCHES = {
 
 @dataclass(frozen=True)
 class TrlImporter:
-    """Reads ``trainer_state.json``, log histories, console logs, ``completions/*.parquet`` and saved arguments of TRL.
+    """Reads ``trainer_state.json``, log histories, console logs, notebooks, ``completions/*.parquet`` and arguments.
 
     Other users of the Hugging Face Trainer leave the same logs; they are read too. ``training_args.bin`` is a pickle
     and is refused, with a safe alternative.
@@ -238,6 +258,8 @@ class TrlImporter:
             return "pickled arguments"
         if start.startswith(b"PAR1"):
             return "completions" if has_completions(path) else None
+        if is_notebook(path):
+            return "notebook" if any(map(is_log_row, read_output(path))) else None
         if text.startswith((b"{", b"[")) and not text.startswith(b"{'"):
             found = _json_kind(text)
             if found or text.startswith(b"{"):
@@ -264,6 +286,11 @@ def _json_kind(text: bytes) -> str | None:
     if re.match(rb"\[\s*\{", text) and b'"epoch"' in text and any(key in text for key in LOG_KEYS):
         return "log history"
     return None
+
+
+def is_log_row(printed: str | TableRow) -> bool:
+    """Whether something that a notebook's cell printed is a row of a log."""
+    return has_reward(printed) if isinstance(printed, dict) else any(True for _ in log_rows(printed))
 
 
 def has_log_row(text: bytes) -> bool:
