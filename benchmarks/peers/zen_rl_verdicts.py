@@ -6,7 +6,7 @@ from pathlib import Path
 
 from peers.feeding import Row, Said, UnreadError, answer
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import ImportSummary
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from zen.detect.rules import detect
 from zen.ingest.tensorboard import load_run
@@ -19,9 +19,9 @@ def judge(_: Path | None, rows: list[Row], folder: Path) -> tuple[list[Said], bo
         raise UnreadError("no metric that it knows")
     writer = EventFileWriter(str(folder))
     for row in rows:
-        values = [ImportSummary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"]
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"]
         writer.add_event(
-            Event(step=int(row["step"]), wall_time=float(row["step"]), summary=ImportSummary(value=values))
+            Event(step=int(row["step"]), wall_time=float(row["step"]), summary=Summary(value=values))
         )
     writer.close()
     return [("warning", one["mode"], "") for one in group(rank(detect(load_run(str(folder)))))], False
