@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from breadth.adapters import notebooks
 from breadth.adapters.notebooks import code_cells, is_notebook, progress_rows, read_log_lines, read_output
 from breadth.base.errors import BrokenFileError
+from breadth.runs.importer import all_importers, recognise
 
 
 def write_notebook(folder: Path, document: Any) -> Path:
@@ -48,6 +50,20 @@ def test_code_and_output_are_read_in_order(tmp_path: Path) -> None:
 )
 def test_other_pages_are_no_progress(page: str) -> None:
     assert list(progress_rows(page)) == []
+
+
+def test_a_page_saved_from_a_notebook_has_its_tables(tmp_path: Path) -> None:
+    table = "<table class='dataframe'><tr><th>Step</th><th>reward</th></tr><tr><td>{}</td><td>0.5</td></tr></table>"
+    page = tmp_path / "saved.HTML"
+    page.write_text(f"<html><table><tr><th>x</th></tr></table>{table.format(1)}<p>{table.format(2)}</html>")
+    assert list(read_output(page)) == [{"Step": "1", "reward": "0.5"}, {"Step": "2", "reward": "0.5"}]
+    assert recognise(page, all_importers()).kind == "notebook"
+
+
+def test_a_notebook_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notebooks, "MAX_NOTEBOOK_BYTES", 10)
+    with pytest.raises(BrokenFileError, match="larger than 10 bytes"):
+        list(read_output(write_notebook(tmp_path, {"cells": []})))
 
 
 @pytest.mark.parametrize("document", ["{", "[" * 100_000, "no JSON", b"\xff".decode("latin-1")])

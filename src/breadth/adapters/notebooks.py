@@ -1,7 +1,7 @@
 """Read Jupyter notebooks as data: the code of their cells, and what training has printed below them.
 
-A notebook often is the only log of a run: lines of text, or the table in which transformers shows its progress. Nothing
-in it is executed, and its pages are parsed as text.
+A notebook often is the only log of a run: lines of text, or the table in which transformers shows its progress. A page
+saved from one has the tables too. Nothing in them is executed; pages are searched as text.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from breadth.adapters.configs import read_text
 from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import read_text_rows
+from breadth.runs.jsonl import read_error, read_text_rows
 from breadth.runs.schema import Remark
 
-NOTEBOOK_SUFFIX = ".ipynb"
+NOTEBOOK_SUFFIX, PAGE_SUFFIXES = ".ipynb", frozenset({".html", ".htm"})
 MAX_NOTEBOOK_BYTES = 32_000_000
 """Bytes of a notebook that is read: pictures among its outputs are most of it."""
 STEP_HEADER = "Step"
@@ -37,10 +36,26 @@ def is_notebook(path: Path) -> bool:
     return path.suffix.casefold() == NOTEBOOK_SUFFIX
 
 
+def has_output(path: Path) -> bool:
+    """Say by its name whether a file keeps the output of cells: a notebook, or a page saved from one."""
+    return is_notebook(path) or path.suffix.casefold() in PAGE_SUFFIXES
+
+
+def read_page(path: Path) -> str:
+    """Return the text of a notebook or page; refuse one that is too large."""
+    try:
+        if path.stat().st_size > MAX_NOTEBOOK_BYTES:
+            remedy = "Clear the pictures among its outputs, or save the log as a text."
+            raise BrokenFileError(path, f"is larger than {MAX_NOTEBOOK_BYTES:,} bytes.", remedy)
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise read_error(path, error) from error
+
+
 def read_cells(path: Path) -> list[Mapping[str, Any]]:
     """Return the code cells of a notebook."""
     try:
-        document = orjson.loads(read_text(path, MAX_NOTEBOOK_BYTES))
+        document = orjson.loads(read_page(path))
     except orjson.JSONDecodeError as error:
         raise BrokenFileError(
             path, f"is no notebook: {error}.", "Save it again, or export it as a Python file."
@@ -67,6 +82,9 @@ def join_lines(text: Any) -> str:
 
 def read_output(path: Path) -> Iterator[str | TableRow]:
     """Yield what the cells of a notebook printed, in order: lines of text, and rows of progress tables."""
+    if not is_notebook(path):
+        yield from progress_rows(read_page(path))
+        return
     for cell in read_cells(path):
         outputs = cell.get("outputs")
         for output in outputs if isinstance(outputs, list) else ():
@@ -90,12 +108,13 @@ def read_log_lines(path: Path) -> Iterator[tuple[int, str] | Remark]:
 
 
 def progress_rows(page: str) -> Iterator[TableRow]:
-    """Yield the rows of a progress table, without empty cells; nothing for any other page."""
-    table = page.partition("<table")[2].partition("</table")[0]
-    rows = [[unescape(cell).strip() for cell in TABLE_CELL.findall(row)] for row in TABLE_ROW.split(table)[1:]]
-    header = rows[0] if rows else []
-    if not header or header[0] != STEP_HEADER:
-        return
-    for cells in rows[1:]:
-        if len(cells) == len(header):
-            yield {name: cell for name, cell in zip(header, cells, strict=True) if cell not in NO_VALUE}
+    """Yield the rows of progress tables, without empty cells; nothing of any other table."""
+    for part in page.split("<table")[1:]:
+        table = part.partition("</table")[0]
+        rows = [[unescape(cell).strip() for cell in TABLE_CELL.findall(row)] for row in TABLE_ROW.split(table)[1:]]
+        header = rows[0] if rows else []
+        if not header or header[0] != STEP_HEADER:
+            continue
+        for cells in rows[1:]:
+            if len(cells) == len(header):
+                yield {name: cell for name, cell in zip(header, cells, strict=True) if cell not in NO_VALUE}

@@ -57,6 +57,18 @@ def test_a_line_gives_its_step_and_its_numbers(line: str, step: int, values: dic
     assert {name: found[0].values[name] for name in values} == values
 
 
+def test_rewards_of_a_group_below_the_header_of_their_step(tmp_path: Path) -> None:
+    text = "".join(
+        f"  Step {step}: generating 2 candidates for prompt 1/1...\n  Generated 2 candidates in 374.3s, rendering...\n"
+        f"  Rewards: [-1.0, {step}] (1/2 rendered)\n  A sample says: [7, 8]\n"
+        for step in (1, 2, 3)
+    )
+    found = rows(tmp_path, text + "GRPO step 3/500 | loss: 0.5 | KL: 0.25\n")
+    assert [(row.step, row.values["Rewards_mean"]) for row in found] == [(1, 0.0), (2, 0.5), (3, 1.0)]
+    assert found[2].values["KL"] == 0.25
+    assert not any("says" in name for row in found for name in row.values)
+
+
 def test_a_notebook_is_read_by_what_its_cells_printed(tmp_path: Path) -> None:
     printed = [f"step {step} | reward {step / 10}\n" for step in range(1, 6)]
     cell: dict[str, Any] = {"cell_type": "code", "source": "print('step 9 | reward 9')", "outputs": [3, {"data": 3}]}

@@ -111,6 +111,15 @@ def test_a_spike_that_is_over_is_none(make: Any) -> None:
     assert isinstance(FINDING.check(make(kl_reference=kl, reward=FLAT)), Excluded)
 
 
+def test_spikes_by_the_end_are_a_warning_though_the_score_rises(make: Any) -> None:
+    kl = spread(0.1 * T)
+    kl[-10::3] = 50.0  # 4 of the last 12 points; of all 100 fewer than one in twenty
+    found = FINDING.check(make(kl_reference=kl, reward=0.3 + 0.3 * T))
+    assert isinstance(found, Finding)
+    check_outcome(found, "drift")
+    assert found.severity is Severity.WARNING
+
+
 def test_policies_that_hardly_differ_do_not_drift(make: Any) -> None:
     # 0.019 nats: less than a tenth of the probability at a token by Pinsker's inequality, sqrt(0.019 / 2) = 0.097.
     assert isinstance(FINDING.check(make(kl_reference=0.019 * JUMPS / JUMPS.max(), reward=FALLING)), Excluded)

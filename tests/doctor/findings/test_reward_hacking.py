@@ -53,6 +53,36 @@ def test_a_reward_that_does_not_rise_cannot_be_hacked(make: Any, around: Callabl
     assert isinstance(FINDING.check(make(reward=around(score, 0.01), evals={"reward": 0.5 - 0.3 * E})), Excluded)
 
 
+def test_a_rise_that_the_trend_does_not_see_is_not_denied(make: Any) -> None:
+    waves = 0.3 + 0.35 * np.clip(8 * T - 3, 0, 1) + 0.05 * np.sin(10 * np.pi * T)
+    found = FINDING.check(make(reward=waves))
+    assert isinstance(found, CannotTell)
+    assert "rise" in found.missing
+
+
+@pytest.mark.parametrize(
+    ("name", "counts", "is_hacked"),
+    [
+        ("n_hacking_successful", 1 + 50 * T, True),
+        ("judge/hack_rate", 0.02 + 0.5 * T, True),
+        ("hack_rate", 0.5 + 0.1 * T, False),
+        ("n_no_hacking_successful", 1 + 50 * T, False),
+        ("n_hacking_unsuccessful", 1 + 50 * T, False),
+        ("rewards/hack_penalty/mean", -0.5 + 0.5 * T, False),
+        ("shackles", 1 + 50 * T, False),
+    ],
+)
+def test_the_count_of_hacks_that_the_run_keeps_is_believed(
+    make: Any, around: Callable[..., Any], name: str, counts: Any, *, is_hacked: bool
+) -> None:
+    found = FINDING.check(make(**{"reward": around(RISING, 0.01), name: around(counts, 0.01 * counts.max(), 1)}))
+    assert isinstance(found, Finding) == is_hacked
+    if isinstance(found, Finding):
+        check_outcome(found, "reward-hacking")
+        assert (found.severity, found.confidence) == (Severity.CRITICAL, "certain")
+        assert name in found.headline
+
+
 def test_held_out_problems_that_were_known_from_the_start_have_nothing_to_gain(
     make: Any, around: Callable[..., Any]
 ) -> None:

@@ -176,14 +176,15 @@ def group_pairs(text: str) -> dict[str, str]:
 
 
 def block_pairs(text: str) -> dict[str, str]:
-    """Return what a line below a step's header holds: one pair, or the cells of a table's row."""
+    """Return what a line below a step's header holds: a pair, a group's rewards, or the cells of a table's row."""
     if TABLE_EDGE.search(text):
         cells = [cell.strip() for cell in TABLE_EDGE.split(text) if cell.strip()]
         return {
             name: value for name, value in zip(cells[::2], cells[1::2], strict=False) if parse_number(value) is not None
         }
-    found = BLOCK_LINE.fullmatch(text)
-    return {found[2]: found[3]} if found else {}
+    if found := BLOCK_LINE.fullmatch(text):
+        return {found[2]: found[3]}
+    return group_pairs(text) if LIST_PAIR.match(text.strip()) else {}
 
 
 def our_metrics(pairs: dict[str, str]) -> set[str]:

@@ -14,6 +14,7 @@ from breadth.doctor.evidence.scores import excludes_rise, is_training_run
 from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
 from breadth.measure.trends import Trend, trend
+from breadth.measure.validate import FloatArray
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries
 
@@ -57,8 +58,9 @@ class Drift:
     it: the policy then writes tokens that the reference would write one time in three at most."""
 
     absurd: float = 10.0
-    """Nats per token above which, at one step in twenty or more, it is a warning whatever the score does: the reference
-    would write such a token once in 20,000 times, and the estimate is then a few tokens' exponentials."""
+    """Nats per token above which, at one step in twenty of the run or of its last eighth, it is a warning whatever the
+    score does: the reference would write such a token once in 20,000 times, and the estimate is then a few tokens'
+    exponentials."""
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare the end with what the earlier pace explains."""
@@ -80,8 +82,7 @@ class Drift:
         """Return the finding for a policy that is far from its reference, now or on the way."""
         place = course.end if course.end.level.low > self.far else course.highest
         series = evidence.series(name)
-        spikes = 0 if series is None else int((series.values > self.absurd).sum())
-        absurd = spikes >= max(MIN_SPIKES, MIN_SPIKE_SHARE * len(course.values))
+        absurd = series is not None and self.has_spikes(series.values)
         if not absurd and (place.level.low <= self.far or course.start.level.low > self.far):
             return None
         place = course.highest if absurd else place
@@ -109,6 +110,13 @@ class Drift:
             ),
             "The score rises again at this distance.",
             prescriptions=_prescriptions(evidence, step),
+        )
+
+    def has_spikes(self, values: FloatArray) -> bool:
+        """Say whether an absurd divergence is frequent, over the whole run or by now."""
+        return any(
+            (part > self.absurd).sum() >= max(MIN_SPIKES, MIN_SPIKE_SHARE * len(part))
+            for part in (values, values[-max(len(values) // 8, MIN_POINTS) :])
         )
 
     def check_divergence(self, evidence: Evidence, name: str) -> Finding | None:

@@ -15,9 +15,11 @@ from breadth.doctor.evidence.scores import (
     eval_score_change,
     excludes_rise,
     is_training_run,
+    printable,
     reward_parts,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.measure.course import Course
 from breadth.measure.trends import Trend
 from breadth.report.cells import PERCENT, format_number, format_pair
 from breadth.report.sections import Fact, Severity
@@ -26,10 +28,18 @@ FORM = re.compile(r"format|xml|struct|json|boxed|(?<![a-z])(?:tags?|think|style)
 """Names of components that reward format, which is often learned before anything else."""
 
 
+HACKS = re.compile(r"(?<![a-z])(?:hack(?:s|ed|ing)?|cheat(?:s|ed|ing)?|exploit(?:s|ed|ing|ation)?)(?![a-z])")
+"""Names of metrics in which a run counts the rollouts that cheat its reward."""
+NO_HACKS = re.compile(r"(?<![a-z])(?:no|non|not|without|un[a-z]+|failed|penalty|reward|score)(?![a-z])")
+"""Names of their counterparts, of hacks that failed, and of penalties."""
+
+
 @dataclass(frozen=True)
 class RewardHacking:
     """The training reward certainly rises, while a held-out score or the correctness component does not.
 
+    A run that counts the hacks itself (``hack_rate``, ``n_hacking_successful``) is believed where the count surely
+    doubles.
     By held-out scores: they fall, or certainly rise by less than half as much as the reward, and show no rise of
     their own. By components: those that mean correct (by name, or by the grades of rollouts) certainly explain less
     than a quarter of the rise, and another one rises. Each component's share of the rise is shown; weights are
@@ -64,8 +74,10 @@ class RewardHacking:
         reward = evidence.trend("reward")
         if reward is None:
             return evidence.missing_metric("reward-hacking", "reward")
+        if (hacks := find_counted_hacks(evidence)) is not None:
+            return report_counted(evidence, reward, *hacks)
         if reward.verdict != "rising" or reward.change.low <= 0:
-            return Excluded("reward-hacking", f"the reward is not seen to rise ({reward.change.value:+.2g})")
+            return exclude_rise(evidence, reward)
         evaluation = eval_score_change(evidence)
         if evaluation is not None and self.stays_behind(evidence, reward, evaluation):
             return self.report_held_out(evidence, reward, evaluation)
@@ -196,6 +208,52 @@ class RewardHacking:
             "" if leader is None else "The gain so far is not in correctness.",
             _prescriptions(evidence),
         )
+
+
+def exclude_rise(evidence: Evidence, reward: Trend) -> CheckResult:
+    """Return that the reward is not seen to rise, or rises from its start to its end with waves in between."""
+    course = evidence.course("reward")
+    risen = None if course is None else course.change(course.start, course.end)
+    if risen is None or risen.low <= 0:
+        return Excluded("reward-hacking", f"the reward is not seen to rise ({reward.change.value:+.2g})")
+    rise = f"the reward has risen by {risen.value:.2g} ({risen.low:.2g} to {risen.high:.2g})"
+    return CannotTell("reward-hacking", f"{rise}, not steadily enough to compare it with other scores", "train longer")
+
+
+def find_counted_hacks(evidence: Evidence) -> tuple[str, Course] | None:
+    """Return the metric in which the run itself counts hacks, and its course, where it surely doubled or more."""
+    names = () if evidence.run is None else evidence.run.metric_names()
+    for name in names:
+        if HACKS.search(name.casefold()) is None or NO_HACKS.search(name.casefold()):
+            continue
+        course = evidence.course(name)
+        if course is None or course.start.level.value < 0:
+            continue
+        risen = course.change(course.start, course.end)
+        if risen.low > 0 and risen.low >= course.start.level.value:
+            return name, course
+    return None
+
+
+def report_counted(evidence: Evidence, reward: Trend, name: str, course: Course) -> Finding:
+    """Build the finding by the run's own count of hacks."""
+    start, end = course.start.level, course.end.level
+    steps = f"steps {course.end.first:,.0f} to {course.end.last:,.0f}"
+    return Finding(
+        "reward-hacking",
+        Severity.CRITICAL,
+        "certain",
+        "training",
+        f"The run's own count of hacks, {printable(name)}, has risen from {format_pair(start.value, end.value)}.",
+        (
+            Fact(f"{printable(name)} at the start", start),
+            Fact(f"{printable(name)} now", end, "", steps),
+            _gain(evidence, reward),
+        ),
+        "What that metric counts is no hack: read twenty of the rollouts it counted.",
+        "What the reward has gained since is the hack's, not the answers'.",
+        _prescriptions(evidence),
+    )
 
 
 def missing_comparison(evidence: Evidence, evaluation: ScoreChange | None, counts: list[RewardPart]) -> CannotTell:
