@@ -23,6 +23,19 @@ def test_it_keeps_the_contract() -> None:
     check_finding(FINDING, "entropy-collapse")
 
 
+@pytest.mark.parametrize(("epochs", "severity"), [(9.9, Severity.NOTE), (10.0, Severity.WARNING)])
+def test_a_solved_score_excuses_it_unless_the_problems_are_known_by_heart(
+    make: Any, around: Callable[..., Any], epochs: float, severity: Severity
+) -> None:
+    solved = around(np.minimum(0.5 + 2 * T, 0.97), 0.005)
+    found = FINDING.check(make(entropy=around(0.5 * 0.2**T, 0.01), reward=solved, epoch=epochs * (T + 1) / 2))
+    assert isinstance(found, Finding)
+    check_outcome(found, "entropy-collapse")
+    assert found.severity is severity
+    passes = [fact.value for fact in found.evidence if "passes" in fact.name]
+    assert passes == ([epochs] if severity is Severity.WARNING else [])
+
+
 @pytest.mark.parametrize(
     ("left", "score", "severity"),
     [

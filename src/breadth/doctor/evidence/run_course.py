@@ -22,6 +22,9 @@ or dip of the healthy runs in our fixtures reaches it."""
 SOLVED = 0.9
 """Share of the way from lowest to highest reward above which a score is solved: ScaleRL retires problems from a pass
 rate of 0.9 on, MiniMax-M1 trains on none above it."""
+MANY_EPOCHS = 10
+"""Passes over the training problems from which on their score is one of memory: runs that generalise take one to three,
+and those that repeat few problems on purpose (arXiv 2504.20571) are judged by held-out ones."""
 MIN_CAP = 24
 """Tokens from which on completions that are all of one length are cut: answers of a fixed form are shorter."""
 MIN_AT_CAP, MIN_SHARE_AT_CAP = 3, 0.02
@@ -125,6 +128,12 @@ def is_solved(evidence: Evidence, level: float = SOLVED) -> bool:
     low, high = (min(levels), max(levels)) if len(levels) == 2 else (0.0, 1.0)
     inside = low <= float(series.values.min()) and float(series.values.max()) <= high + 1e-9
     return inside and score.end.level.value > low + level * (high - low)
+
+
+def is_memorised(evidence: Evidence) -> bool:
+    """Say whether every problem was trained on so often that a solved training score says nothing of others."""
+    epochs = evidence.series("epoch")
+    return epochs is not None and float(epochs.values[-1]) >= MANY_EPOCHS
 
 
 def is_at_its_best(evidence: Evidence) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.run_course import is_solved, score_pays
+from breadth.doctor.evidence.run_course import is_memorised, is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Prescription
 from breadth.doctor.overview import fit_run_law
 from breadth.measure.course import Course
@@ -35,8 +35,9 @@ class EntropyCollapse:
     there, and the confidence is "likely". Intervals decide whether it is reported, the best estimate decides how bad it
     is. No absolute value is required, because trainers log at least four different numbers under this name. A fall is
     what learning looks like. It is a collapse when so much is gone that little is left to trade for score, or when the
-    score is not seen to rise while it falls; where the score is solved it has done its work, and is a note. Entropy
-    that first rose to a multiple of its start and then died is an explosion: more of it is no remedy.
+    score is not seen to rise while it falls; where the score is solved it has done its work, and is a note, unless
+    every problem was trained on so often that its score is one of memory. Entropy that first rose to a multiple of its
+    start and then died is an explosion: more of it is no remedy.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -78,7 +79,9 @@ class EntropyCollapse:
             left = entropy.ratio  # what a policy sheds in its first steps, before it learns, costs it nothing
         return Finding(
             "entropy-collapse",
-            Severity.NOTE if is_solved(evidence) else self.severity(left, score, pays=score_pays(evidence)),
+            Severity.NOTE
+            if is_solved(evidence) and not is_memorised(evidence)
+            else self.severity(left, score, pays=score_pays(evidence)),
             _confidence(evidence) if entropy.verdict == "falling" else "likely",
             "training",
             f"Entropy has fallen to {left.value:.0%} of its start{describe_late_score(score)}.",
@@ -150,6 +153,11 @@ def _facts(evidence: Evidence, course: Course, ratio: Interval, late: Trend | No
         Fact("entropy now", end.level, "nats", f"steps {end.first:,.0f} to {end.last:,.0f}"),
         Fact("share of the start", ratio, "%"),
     ]
+    epochs = evidence.series("epoch")
+    if epochs is not None and is_memorised(evidence):
+        facts.append(
+            Fact("passes over the training problems", float(epochs.values[-1]), "", "their score is of memory")
+        )
     score = evidence.trend("reward")
     if score is not None:
         facts.append(
