@@ -94,6 +94,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="also write everything as JSON")
     asked = parser.parse_args()
+    if "BREADTH_FIXTURES" not in os.environ:
+        print("doctor_logs: left out: it needs BREADTH_FIXTURES, the folder of the labelled logs")
+        return
     folder = Path(os.environ["BREADTH_FIXTURES"]) / "training_logs"
     with (folder / "labels.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
