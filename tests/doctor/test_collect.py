@@ -302,3 +302,18 @@ def test_a_number_of_thousands_of_digits_is_no_policy(tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text(f"strategy = {'9' * 6000}\n")
     with pytest.raises(UnknownFormatError):
         classify_files([tmp_path / "other.toml"], all_importers())
+
+
+def test_a_table_with_the_metrics_of_one_trainer_is_its_log(tmp_path: Path) -> None:
+    rows = "".join(f"{step},0.5,0.{step}\n" for step in range(1, 10))
+    for name, metric in (("w.csv", "train/completions/clipped_ratio"), ("p.csv", "my/clipped"), ("v.csv", "entropy")):
+        (tmp_path / name).write_text(f"Step,{metric},train/reward\n{rows}")
+    (tmp_path / "v.csv").write_text(f"step,actor/pg_clipfrac,actor/entropy\n{rows}")
+    found = {case.name: case for case in collect_evidence([tmp_path], tmp_path / "work").cases}
+    trainers = {name: "" if case.run is None else case.run.header.trainer for name, case in found.items()}
+    assert trainers == {"w": "trl", "p": "generic", "v": "verl"}
+    dialect = found["w"].dialect
+    assert dialect is not None
+    assert dialect.trainer == "trl"
+    assert found["v"].run is not None
+    assert found["v"].run.header.entropies["entropy"].estimator == "exact"

@@ -115,8 +115,31 @@ def collect_runs(
     runs += list(import_runs(sources, read_group))
     parts = [part for name, run in runs for part in split_log_runs(name, run, sources)]
     names = make_unique([name for name, _ in parts])
-    named = [replace(run, header=replace(run.header, name=name)) for name, (_, run) in zip(names, parts, strict=True)]
+    named = [
+        recognise_trainer(replace(run, header=replace(run.header, name=name)))
+        for name, (_, run) in zip(names, parts, strict=True)
+    ]
     return list(zip(names, named, strict=True)), sources
+
+
+OWN_METRICS = {
+    "trl": ("completions/clipped_ratio", "frac_reward_zero_std", "clip_ratio/region_mean"),
+    "verl": ("actor/pg_clipfrac", "response_length/clip_ratio"),
+}
+"""Trainer -> metrics that only it logs, and the tools that build on it: a table of them comes from a tracker."""
+
+
+def recognise_trainer(run: Run) -> Run:
+    """Name the trainer of a run whose file does not say, by its metrics; entropies are then of its kind."""
+    if run.header.trainer not in ("generic", "tensorboard"):
+        return run
+    logged = [f"/{name}" for name in (*run.header.names.values(), *run.metric_names())]
+    for trainer, metrics in OWN_METRICS.items():
+        if any(name.endswith(f"/{metric}") for name in logged for metric in metrics):
+            kind = IMPORTERS.load(trainer).entropy
+            entropies = dict.fromkeys(run.header.entropies, kind)
+            return replace(run, header=replace(run.header, trainer=trainer, entropies=entropies))
+    return run
 
 
 def import_runs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from breadth.doctor.evidence.run_course import (
     first_beyond,
     has_recovered,
     is_constant,
+    is_gone,
     is_solved,
     measure_fall,
     measure_held_out_fall,
@@ -372,3 +374,27 @@ def test_a_score_that_the_first_updates_destroyed_fell_from_its_first_points(mak
     assert fall.is_sure
     assert fall.best.level.value == pytest.approx(0.89)
     assert fall.share == pytest.approx(0.25 / 0.89)
+
+
+def test_a_score_at_nothing_is_gone() -> None:
+    steps = np.arange(1, 41)
+    high = np.where(steps <= 28, 0.8, 0.0)
+    for values, gone in (
+        (high, True),
+        (high + 0.039 * (steps > 28), True),  # a twentieth of 0.8 is 0.04
+        (high + 0.041 * (steps > 28), False),
+        (high - 0.2, False),  # a score that can be negative has no nothing
+        (np.where(steps % 10 == 0, high, 0.0), False),  # it was there seldom
+    ):
+        course = describe_course(steps, values)
+        assert course is not None
+        assert is_gone(course, course.highest) is gone
+
+
+def test_a_fall_to_nothing_is_sure_where_slow_wander_would_explain_any_other() -> None:
+    steps = np.arange(1, 41)
+    for left, is_sure in ((0.0, True), (0.1, False)):
+        course = describe_course(steps, np.where(steps <= 28, 0.8, left))
+        assert course is not None
+        wild = replace(course, noise=replace(course.noise, sd=1.0, autocorrelation=0.9))
+        assert measure_fall(wild, "reward", wanders=True).is_sure is is_sure

@@ -118,6 +118,7 @@ def test_spikes_by_the_end_are_a_warning_though_the_score_rises(make: Any) -> No
     assert isinstance(found, Finding)
     check_outcome(found, "drift")
     assert found.severity is Severity.WARNING
+    assert f"exceeds 10 nats per token at 4 of {len(kl)} steps, 50 at most; the score rises" in found.headline
 
 
 def test_policies_that_hardly_differ_do_not_drift(make: Any) -> None:

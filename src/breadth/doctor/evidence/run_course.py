@@ -24,7 +24,7 @@ SOLVED = 0.9
 rate of 0.9 on, MiniMax-M1 trains on none above it."""
 MANY_EPOCHS = 10
 """Passes over the training problems from which on their score is one of memory: runs that generalise take one to three,
-and those that repeat few problems on purpose (arXiv 2504.20571) are judged by held-out ones."""
+and those that repeat few problems on purpose (arXiv 2504.20571) need held-out ones."""
 MIN_CAP = 24
 """Tokens from which on completions that are all of one length are cut: answers of a fixed form are shorter."""
 MIN_AT_CAP, MIN_SHARE_AT_CAP = 3, 0.02
@@ -36,6 +36,8 @@ NEAR_BEST = 0.1
 """Share of the way from its start to its best step that a score may be short of that, and still be at its best."""
 MAX_CUT_SOLVED = 0.5
 """Share of truncated completions above which nothing counts as solved."""
+GONE = 0.05
+"""Share of its best below which nothing is left of a score."""
 SURE_LEVEL = 0.8
 """Confidence that slow wander must leave a fall to half: it was measured beyond doubt already."""
 
@@ -104,7 +106,9 @@ def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
     scale = max(abs(best.level.value), best.level.value - course.start.level.value, 1e-12)
     share = size.value / scale
     level = SURE_LEVEL if share >= 0.5 else 0.95
-    beyond_wander = not wanders or negate(course.change_beyond_wander(best, end, level=level)).low > 0
+    beyond_wander = (
+        not wanders or is_gone(course, best) or negate(course.change_beyond_wander(best, end, level=level)).low > 0
+    )
     middle = (best.level.value + end.level.value) / 2
     return ScoreFall(
         name,
@@ -117,6 +121,16 @@ def measure_fall(course: Course, name: str, *, wanders: bool) -> ScoreFall:
         course.first_past(middle, below=True, begin=best.begin),
         has_recovered(course),
     )
+
+
+def is_gone(course: Course, best: Stretch) -> bool:
+    """Say whether a score that cannot be negative, and was near its best for most of the run, is at nothing now.
+
+    Slow wander does not do that; a step to nothing looks like very slow wander.
+    """
+    before = course.values[: course.end.begin]
+    was_high = float(np.median(before)) >= best.level.value / 2
+    return was_high and float(course.values.min()) >= 0 and course.end.level.value <= GONE * best.level.value
 
 
 def is_solved(evidence: Evidence, level: float = SOLVED) -> bool:

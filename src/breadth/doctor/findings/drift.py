@@ -12,9 +12,10 @@ from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.run_course import LOST, score_fall, score_pays
 from breadth.doctor.evidence.scores import excludes_rise, is_training_run
 from breadth.doctor.finding import FINDING_SEVERITIES, CheckResult, Excluded, Finding, Loop, Prescription
-from breadth.measure.course import Course
+from breadth.measure.course import Course, Stretch
 from breadth.measure.trends import Trend, trend
 from breadth.measure.validate import FloatArray
+from breadth.report.cells import format_number
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries
 
@@ -82,7 +83,9 @@ class Drift:
         """Return the finding for a policy that is far from its reference, now or on the way."""
         place = course.end if course.end.level.low > self.far else course.highest
         series = evidence.series(name)
-        absurd = series is not None and self.has_spikes(series.values)
+        if series is None:
+            return None
+        absurd = self.has_spikes(series.values)
         if not absurd and (place.level.low <= self.far or course.start.level.low > self.far):
             return None
         place = course.highest if absurd else place
@@ -96,13 +99,13 @@ class Drift:
         meanwhile = ", and the score shows no rise"
         if fallen or pays or unknown:
             meanwhile = " while the score fell" if fallen else "; the score rises with it" if pays else ""
+        size = self.describe_size(series.values, place, over=over)
         return Finding(
             "drift",
             Severity.CRITICAL if fallen else severity,
             "likely",
             "training",
-            f"The divergence from {DIVERGENCES[name]} {'was' if over else 'is'} {place.level.value:.2g} nats per token"
-            f"{f' at steps {place.first:,.0f} to {place.last:,.0f}' if over else ''}{meanwhile}.",
+            f"The divergence from {DIVERGENCES[name]} {size}{meanwhile}.",
             (
                 Fact("divergence at the start", course.start.level, "nats", evidence.describe_steps(name)),
                 Fact("highest stretch", course.highest.level, "nats"),
@@ -111,6 +114,14 @@ class Drift:
             "The score rises again at this distance.",
             prescriptions=_prescriptions(evidence, step),
         )
+
+    def describe_size(self, values: FloatArray, place: Stretch, *, over: bool) -> str:
+        """Say how large a divergence is: by its spikes where they are frequent, else by a stretch."""
+        if self.has_spikes(values):
+            count, most = int((values > self.absurd).sum()), format_number(float(values.max()))
+            return f"exceeds {self.absurd:g} nats per token at {count} of {len(values)} steps, {most} at most"
+        size = f"{'was' if over else 'is'} {place.level.value:.2g} nats per token"
+        return f"{size} at steps {place.first:,.0f} to {place.last:,.0f}" if over else size
 
     def has_spikes(self, values: FloatArray) -> bool:
         """Say whether an absurd divergence is frequent, over the whole run or by now."""
