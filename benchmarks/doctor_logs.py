@@ -6,7 +6,7 @@ disagreement is to be looked at and not counted away; runs labelled unclear are 
 constants were fixed before the labels were opened.
 
 The logs are not part of the project: set BREADTH_FIXTURES to the folder that holds training_logs/ with labels.csv
-(file, repo, label). Run: BREADTH_FIXTURES=... python benchmarks/doctor_logs.py [--out docs/data/doctor/logs.json]
+(file, repo, label). Run: BREADTH_FIXTURES=... python benchmarks/doctor_logs.py [--out FILE]
 """
 
 from __future__ import annotations
