@@ -18,7 +18,9 @@ from breadth.base.errors import BrokenFileError
 from breadth.runs.jsonl import read_error, read_text_rows
 from breadth.runs.schema import Remark
 
-NOTEBOOK_SUFFIX, PAGE_SUFFIXES = ".ipynb", frozenset({".html", ".htm"})
+NOTEBOOK_SUFFIX = ".ipynb"
+OUTPUT_SUFFIXES = frozenset({NOTEBOOK_SUFFIX, ".html", ".htm"})
+"""Suffixes of files that keep the output of cells: notebooks, and pages saved from them."""
 MAX_NOTEBOOK_BYTES = 32_000_000
 """Bytes of a notebook that is read: pictures among its outputs are most of it."""
 STEP_HEADER = "Step"
@@ -34,11 +36,6 @@ TableRow: TypeAlias = dict[str, str]
 def is_notebook(path: Path) -> bool:
     """Say by its name whether a file is a notebook."""
     return path.suffix.casefold() == NOTEBOOK_SUFFIX
-
-
-def has_output(path: Path) -> bool:
-    """Say by its name whether a file keeps the output of cells: a notebook, or a page saved from one."""
-    return is_notebook(path) or path.suffix.casefold() in PAGE_SUFFIXES
 
 
 def read_page(path: Path) -> str:

@@ -286,9 +286,10 @@ def trend(
     Levels are medians of the first and last eighth; their intervals come from the moving-block bootstrap of the noise
     around the series' best smooth curve, the slope's from Mann-Kendall ranks. The series rises (falls) when the change
     or the slope is above (below) zero and the other does not contradict; each is tested at half the error, so the two
-    together err at ``1 - level``. It is flat when both the change and the slope over the whole run stay within
-    ``relevant`` of zero, even if they are not exactly zero. ``relevant`` is in the series' units; by default a tenth of
-    the start level, or the start's spread where the start is not clear of zero. Needs eight points. Misleads when the
+    together err at ``1 - level``. Where a quarter of the points have one value, medians jump, and means are tested
+    instead. It is flat when both the change and the slope over the whole run stay within ``relevant`` of zero, even if
+    they are not exactly zero. ``relevant`` is in the series' units; by default a tenth of the start level, or the
+    start's spread where the start is not clear of zero. Needs eight points. Misleads when the
     noise is a slow random walk over the whole run, which looks like a trend in a single run, and when the series
     turned: see `breadth.measure.change_points`.
     """
@@ -455,7 +456,8 @@ def _decide(
     if all(-matters <= end <= matters for end in (change.low, change.high, span * steady.low, span * steady.high)):
         return "flat", f"{summary}: within {matters:.4g} of zero, the change that would matter"
     stricter = (1 + level) / 2
-    signs = {interval_sign(levels.change(stricter)), interval_sign(slope.interval(stricter))} - {0}
+    moved = mean_change(series.values, stricter) if is_lumped(series.values) else levels.change(stricter)
+    signs = {interval_sign(moved), interval_sign(slope.interval(stricter))} - {0}
     if signs == {1}:
         return "rising", summary
     if signs == {-1}:
@@ -466,6 +468,25 @@ def _decide(
         f"over {len(series)} points the noise hides both a change and its absence (one of {matters:.4g} would matter)"
     )
     return "cannot tell", f"{summary}: {hidden}"
+
+
+_LUMP = 0.25
+# Share of the points with one value from which on medians stick to it, or jump to the next value.
+
+
+def is_lumped(values: FloatArray) -> bool:
+    """Say whether many points of a series have one value, as the mean of a few rewards of 0 and 1 has."""
+    return bool(tie_sizes(values).max() >= _LUMP * len(values))
+
+
+def mean_change(values: FloatArray, level: float) -> Interval:
+    """Return the mean of the last eighth minus that of the first; noise from differences of neighbours."""
+    size, calm = edge_points(len(values)), winsorize(values)
+    differences = np.diff(calm)
+    error = math.sqrt(float(np.mean(differences**2)) / size)  # half the mean square is the variance, of either end
+    change = float(values[-size:].mean() - values[:size].mean())
+    reach = t_critical(2 * len(differences) / 3, level) * error
+    return Interval(change, change - reach, change + reach, level, "means; noise from differences of neighbours")
 
 
 def interval_sign(interval: Interval) -> int:

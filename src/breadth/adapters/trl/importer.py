@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
-from breadth.adapters.notebooks import STEP_HEADER, TableRow, has_output, read_output
+from breadth.adapters.notebooks import OUTPUT_SUFFIXES, STEP_HEADER, TableRow, read_output
 from breadth.adapters.parse_values import MetricReader, as_step, storable_name, strip_colour
 from breadth.adapters.trl.completions import has_completions, read_completions
 from breadth.adapters.trl.history import (
@@ -258,7 +258,7 @@ class TrlImporter:
             return "pickled arguments"
         if start.startswith(b"PAR1"):
             return "completions" if has_completions(path) else None
-        if has_output(path):
+        if path.suffix.casefold() in OUTPUT_SUFFIXES:
             return "notebook" if any(map(is_log_row, read_output(path))) else None
         if text.startswith((b"{", b"[")) and not text.startswith(b"{'"):
             found = _json_kind(text)

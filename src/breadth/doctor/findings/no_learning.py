@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +15,7 @@ from breadth.doctor.evidence.run_course import SOLVED, is_at_its_best, is_solved
 from breadth.doctor.evidence.scores import is_training_run, logged_eval_score
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course, describe_course
-from breadth.measure.intervals import Interval
+from breadth.measure.intervals import Interval, t_critical
 from breadth.measure.trends import Trend, trend
 from breadth.report.sections import Fact, Severity
 from breadth.runs.reader import MetricSeries
@@ -84,7 +86,8 @@ class NoLearning:
         moved, best = score.change(score.start, score.end), score.change(score.start, score.highest)
         scatter = score.noise.sd
         matters = max(self.rise * abs(score.start.level.value), scatter, 1e-12)
-        is_sure = moved.low > 0 or moved.high < 0 or whole.verdict in ("rising", "falling")
+        is_steady = whole.verdict in ("rising", "falling") and whole.p_value < SURE
+        is_sure = moved.low > 0 or moved.high < 0 or is_steady
         if is_sure and abs(moved.value) >= min(self.rise * abs(score.start.level.value) / 2, scatter):
             steadily = (
                 "" if moved.low > 0 or moved.high < 0 else f", {whole.verdict} steadily (p = {whole.p_value:.2g})"
@@ -94,7 +97,7 @@ class NoLearning:
             return Excluded("no-learning", f"the score rose by {best.value:.2g} on the way")
         held_out = logged_eval_score(evidence)
         # A steady rise shows half of itself between the means of the two halves, which have less noise than the ends.
-        highest_rise = min(moved.high, 2 * score.change(score.early, score.late).high)
+        highest_rise = min(moved.high, 2 * score.change(score.early, score.late).high, highest_linear_rise(score))
         hints = (whole.tau > 0 and whole.p_value < self.hint) or (held_out is not None and self.hints_at_rise(held_out))
         is_flat = highest_rise < matters and not hints
         steps = score.steps[-1] - score.steps[0] + 1
@@ -115,6 +118,12 @@ class NoLearning:
         return found.tau > 0 and found.p_value < self.hint
 
 
+REWARD_ENDS = tuple(
+    re.compile(rf"(?:^|/)(?:{end}[_/](?:rewards?|score)|(?:rewards?|score)[_/]{end})$") for end in ("min", "max")
+)
+"""Names of the lowest and the highest reward of a step."""
+SURE = 0.05
+"""p-value of a steady rise or fall below which it is one."""
 NO_RATE = 1e-10
 """Learning rate that moves no weight: a millionth of what full fine-tuning uses."""
 
@@ -126,14 +135,34 @@ def has_moved(score: Course | None, since: float) -> bool:
     return score.change(score.start, score.end).low > 0 or score.change(score.start, score.highest).low > 0
 
 
+def highest_linear_rise(score: Course) -> float:
+    """Return the upper end of the rise of a straight line through all points, over the whole run."""
+    places = np.linspace(-0.5, 0.5, len(score.values))
+    weight, noise = float(places @ places), score.noise
+    sluggish = (1 + noise.autocorrelation) / (1 - noise.autocorrelation)
+    error = noise.sd * math.sqrt(sluggish / weight)
+    return float(places @ score.values) / weight + t_critical(noise.degrees_of_freedom, 0.95) * error
+
+
+def reward_range(evidence: Evidence) -> MetricSeries | None:
+    """Return how far the highest reward of a step is above the lowest; None where they are not logged."""
+    logged = () if evidence.run is None else evidence.run.metric_names()
+    ends = [next((name for name in logged if pattern.search(name.casefold())), None) for pattern in REWARD_ENDS]
+    low, high = (None if name is None else evidence.series(name) for name in ends)
+    if low is None or high is None or not np.array_equal(low.steps, high.steps):
+        return None
+    return MetricSeries("the range of the rewards", low.steps, high.values - low.values)
+
+
 def find_missing_signal(evidence: Evidence, zero: float, dead: float) -> tuple[str, Fact, float] | None:
     """Return which signal is missing, the number that shows it, and since when."""
     for name, level, text in (
         ("grad_norm", zero, "The gradient is zero"),
         ("reward_std", 1e-9, "The rewards of a group never differ"),
+        ("reward_range", 1e-9, "The highest reward of a step is its lowest"),
         ("learning_rate", NO_RATE, "The learning rate is zero"),
     ):
-        series = evidence.series(name)
+        series = reward_range(evidence) if name == "reward_range" else evidence.series(name)
         if series is None or len(series) < MIN_POINTS:
             continue
         still = np.abs(series.values) <= level
@@ -145,7 +174,8 @@ def find_missing_signal(evidence: Evidence, zero: float, dead: float) -> tuple[s
             begin = 0 if not len(moving) or still.mean() >= dead else int(moving[-1]) + 1
             since = float(series.steps[min(begin, len(series) - 1)])
             share = float(still.mean())
-            where = f"{evidence.logged_name(name)} is zero at {share:.0%} of {len(series)} steps"
+            what = series.name if name == "reward_range" else evidence.logged_name(name)
+            where = f"{what} is zero at {share:.0%} of {len(series)} steps"
             return text, Fact("steps without a signal", share, "%", where), since
     return None
 
