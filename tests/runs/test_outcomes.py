@@ -75,6 +75,14 @@ def test_samples_carry_answers_without_text(tmp_path: Path) -> None:
     assert rollout_steps(run).tolist() == [1, 2]
 
 
+def test_a_text_of_many_rollouts_is_there_once(tmp_path: Path) -> None:
+    RunWriter(tmp_path).rollouts({"problem": ["q"] * 5000, "answer": ["a long answer", None] * 2500}, 1)
+    read = read_samples(Run.open(tmp_path), 1, 1)
+    assert len({id(answer) for answer in read.answers}) == 2
+    assert read.answers == ("a long answer", None) * 2500
+    assert len(read_samples(Run.open(tmp_path), 2, 2)) == 0
+
+
 def test_a_run_without_rollouts_has_no_outcomes(tmp_path: Path) -> None:
     RunWriter(tmp_path).metrics(1, {"a": 1.0})
     run = Run.open(tmp_path)

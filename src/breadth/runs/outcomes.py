@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from breadth.runs.reader import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _GROUP = "coalesce(\"group\", problem, '')"
 # SQL for a rollout's group within its step.
@@ -129,7 +134,7 @@ def budget_condition(budget: int | None) -> str:
 def read_samples(run: Run, first: int, last: int, split: str = "train", budget: int | None = ANY_BUDGET) -> Samples:
     """Read answers and outcomes of the rollouts of steps ``first`` to ``last``, of all budgets or of one."""
     right = correctness_sql(run) or "NULL"
-    table = run.query(
+    batches = run.query_batches(
         f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number,
                    coalesce(problem, '') AS problem, answer,
                    CAST({right} AS DOUBLE) AS right_, coalesce(truncated, false) AS truncated
@@ -139,16 +144,36 @@ def read_samples(run: Run, first: int, last: int, split: str = "train", budget: 
         first,
         last,
     )
-    names, problems = np.unique(np.asarray(table.column("problem").to_pylist(), dtype=object), return_inverse=True)
-    return Samples(
-        table.column("step").to_numpy(),
-        table.column("group_number").to_numpy(),
-        problems.astype(np.int64),
-        tuple(table.column("answer").to_pylist()),
-        np.array([np.nan if value is None else value for value in table.column("right_").to_pylist()]),
-        table.column("truncated").to_numpy(zero_copy_only=False).astype(bool),
-        tuple(names.tolist()),
+    names: dict[str, int] = {}
+    answers: dict[str | None, int] = {}
+    steps, groups, problems, places, correct, truncated = (
+        np.concatenate(parts)
+        for parts in zip(*(list(_batch_columns(batch, names, answers)) for batch in batches), strict=True)
     )
+    sorted_names, order = np.unique(np.array(list(names), dtype=object), return_inverse=True)
+    texts = np.array(list(answers), dtype=object)
+    return Samples(
+        steps, groups, order[problems], tuple(texts[places]), correct, truncated, tuple(sorted_names.tolist())
+    )
+
+
+def _batch_columns(batch: pa.RecordBatch, names: dict[str, int], answers: dict[str | None, int]) -> Iterator[Any]:
+    """Yield the columns of `read_samples` as arrays of their own, which keep nothing of the batch."""
+    steps, groups, problems, stated, correct, truncated = batch.columns
+    yield steps.to_numpy().copy()
+    yield groups.to_numpy().copy()
+    yield number_texts(problems, names)
+    yield number_texts(stated, answers)
+    yield correct.to_numpy(zero_copy_only=False).copy()
+    yield truncated.to_numpy(zero_copy_only=False)
+
+
+def number_texts(column: pa.Array, known: dict[Any, int]) -> npt.NDArray[np.int32]:
+    """Return the number of each row's text; ``known`` gets the new ones: a text that many rows have is there once."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    numbers = [known.setdefault(text, len(known)) for text in encoded.dictionary.to_pylist()]
+    found: npt.NDArray[np.int32] = np.asarray(numbers, np.int32)[encoded.indices.to_numpy()]
+    return found
 
 
 MAX_TEXT_CHARACTERS = 1_000_000

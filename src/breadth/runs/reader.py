@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -264,10 +264,17 @@ class Run:
         Every column of the schema can be named; one that the trainer did not write is null. A query whose own condition
         selects the rollouts of some steps may name the first and last in ``steps``, so that other files stay closed.
         """
+        batches = list(self.query_batches(sql, *parameters, steps=steps))
+        return pa.Table.from_batches(batches)
+
+    def query_batches(
+        self, sql: str, *parameters: Any, steps: tuple[int, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what `query` returns batch by batch, at least one: of millions of rows, no second copy is needed."""
         import duckdb
 
         try:
-            return self._fetch(sql, parameters, steps)
+            yield from self._fetch(sql, parameters, steps)
         except duckdb.CatalogException as error:
             # Its second line is a guess among DuckDB's own tables.
             problem = str(error).partition("\n")[0].removeprefix("Catalog Error: ")
@@ -287,8 +294,8 @@ class Run:
                 self.folder, f"has a damaged file: {error}", "Delete the file, or restore it; the other steps stay."
             ) from error
 
-    def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> pa.Table:
-        """Fetch a result batch by batch, as long as it stays small enough for memory."""
+    def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
+        """Yield a result batch by batch, as long as it stays small enough for memory."""
         database = self._database_with_metrics if may_need_metrics(sql) else self.database
         database.execute(f"SET search_path = '{self._select_files(sql, steps)}'")
         longest = max((table.longest for table in self.tables), default=0)
@@ -297,15 +304,15 @@ class Run:
         if result is None:  # nothing but spaces and comments
             raise SettingsError("The query is empty.", "Write SQL, such as SELECT * FROM metrics LIMIT 5.")
         reader = result.to_arrow_reader(rows)
-        batches, size = [], 0
+        size = 0
+        yield pa.RecordBatch.from_pylist([], reader.schema)
         for batch in reader:
-            batches.append(batch)
+            yield batch
             size += batch.nbytes
             if size > MAX_RESULT_BYTES:
                 raise BrokenFileError(
                     self.folder, f"answers this query with more than {MAX_RESULT_BYTES >> 20} MB.", NARROWER_QUERY
                 )
-        return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
@@ -424,27 +431,40 @@ def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
     remarks: list[Remark] = []
     bad = size = 0
     names = MetricNames()
-    for rows in read_json_rows(path) if is_listed(path) else ():
-        if isinstance(rows, Remark):
-            remarks.append(rows)
+    blocks = read_json_rows(path) if is_listed(path) else ()
+    for found in chain.from_iterable(map(parse_points, blocks)):  # which keeps no block while the next is read
+        if isinstance(found, Remark):
+            remarks.append(found)
             continue
-        for number, row in rows:
-            try:
-                point = MetricPoint.from_row(row)
-                points.append(replace(point, values=names.keep_known(point.values)))
-                size += points[-1].size
-            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-                bad += 1
-                if bad <= MAX_ROW_REMARKS:
-                    problem = f"not a metric row ({error!r}), left out."
-                    remarks.append(Remark(problem, str(path), number, "Delete the row."))
+        number, point = found
+        if isinstance(point, Exception):
+            bad += 1
+            if bad <= MAX_ROW_REMARKS:
+                remarks.append(Remark(f"not a metric row ({point!r}), left out.", str(path), number, "Delete the row."))
+            continue
+        points.append(replace(point, values=names.keep_known(point.values)))
+        size += points[-1].size
         if size > MAX_POINTS_BYTES:
             problem = f"more metrics than fit into {MAX_POINTS_BYTES >> 20} MB; the rows behind it were left out."
-            remarks.append(Remark(problem, str(path), rows[-1][0], "Log fewer metrics, or less often."))
+            remarks.append(Remark(problem, str(path), number, "Log fewer metrics, or less often."))
             break
     if bad > MAX_ROW_REMARKS:
         remarks.append(Remark(f"{bad - MAX_ROW_REMARKS:,} more rows are no metric rows; left out.", str(path)))
     return points, remarks + names.remarks(str(path))
+
+
+def parse_points(
+    rows: Sequence[tuple[int, dict[str, Any]]] | Remark,
+) -> Iterator[tuple[int, MetricPoint | Exception] | Remark]:
+    """Yield the metric rows of a block, numbered; what is wrong with one that is none; and the block's remark."""
+    if isinstance(rows, Remark):
+        yield rows
+        return
+    for number, row in rows:
+        try:
+            yield number, MetricPoint.from_row(row)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            yield number, error.with_traceback(None)  # its frames hold the row
 
 
 def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header, list[MetricPoint]]:

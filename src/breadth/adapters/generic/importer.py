@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -136,6 +137,8 @@ class GenericImporter:
                     batch = [(number, flatten_row(row)) for number, row in batch]
                 table = table or self._open_table(batch, path, content)
                 yield from table.records(batch)
+                batch.clear()
+            del found  # a row may take half a gigabyte, and the next as much
         yield from table.remarks() if table else ()
 
     def split_stacked_runs(self, path: Path, kind: str) -> dict[str, GenericImporter]:
@@ -143,7 +146,7 @@ class GenericImporter:
         if kind == CONSOLE_KIND:
             return {}
         form, _, content = kind.partition(" ")
-        batches = (batch for batch in read_rows(path, form) if not isinstance(batch, Remark))
+        batches = (() if isinstance(batch, Remark) else batch for batch in read_rows(path, form))
         run_columns = () if content == "evaluation" else RUN_COLUMNS
         arm_columns = () if content == "metrics" else self._arm_columns(content)
         runs = find_stacked_runs(batches, run_columns, arm_columns)
@@ -248,11 +251,11 @@ def find_stacked_runs(
     A run is a combination of values; a column that says the same as those before it, in other words, is left out.
     """
     seen: dict[StackedRun, None] = {}
-    for batch in batches:
-        for _, row in batch:
-            if len(seen) <= MAX_STACKED_RUNS**2:
-                wanted = (name for name in row if is_condition(name, row[name], (*run_columns, *arms)))
-                seen[tuple((name, as_text(row[name])) for name in wanted)] = None
+    for _, row in chain.from_iterable(batches):
+        if len(seen) <= MAX_STACKED_RUNS**2:
+            wanted = (name for name in row if is_condition(name, row[name], (*run_columns, *arms)))
+            seen[tuple((name, as_text(row[name])) for name in wanted)] = None
+        del row  # it may take half a gigabyte, and the next as much
     values: dict[str, set[str]] = {}
     for name, value in (pair for run in seen for pair in run):
         values.setdefault(name, set()).add(value)
