@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from breadth.base.errors import BrokenFileError
 from breadth.cli import main
 from breadth.cli.show import open_runs
 from breadth.doctor.overview import overview
@@ -115,6 +116,18 @@ def test_a_complaint_about_the_command_line_repeats_no_password(breadth: Command
     done = breadth(*words.format("ftp://user:hunter22@127.0.0.1:9/x?key=hunter22").split())
     assert done.returncode == 2
     assert "hunter22" not in done.stdout + done.stderr
+
+
+def test_an_infinite_reward_is_no_grade_and_errors_name_the_users_file(breadth: Command, tmp_path: Path) -> None:
+    path = tmp_path / "i.jsonl"
+    row = '{"example_id":1,"prompt":"q","completion":"%d","answer":"4","reward":%s}\n'
+    path.write_text(row % (4, "Infinity") + row % (5, "0.0"))
+    done = breadth("show", path)
+    assert done.returncode == 0, done.stderr
+    with open_runs([path]) as (run,):
+        with pytest.raises(BrokenFileError, match="cannot answer") as caught:
+            run.query("SELECT nothing FROM rollouts")
+        assert caught.value.path == path
 
 
 def test_the_temporary_run_is_gone_afterwards(tmp_path: Path) -> None:

@@ -47,6 +47,14 @@ def test_a_shaped_reward_is_not_guessed_at(tmp_path: Path) -> None:
     assert count_outcomes(run) is None
 
 
+def test_an_infinite_reward_is_no_level(tmp_path: Path) -> None:
+    infinite = build(tmp_path / "a", Header(reward_levels=(0.0, float("inf")), files=("x",)), reward=[np.inf, 0, 0, 0])
+    assert correctness_sql(infinite) is None
+    found = count_outcomes(build(tmp_path / "b", reward=[np.inf, np.nan, 0.0, 1.0]))
+    assert found is not None
+    assert (found.graded.tolist(), found.correct.tolist()) == ([2, 2], [1, 1])
+
+
 def test_a_grade_beats_the_reward_and_an_ungraded_row_is_not_counted(tmp_path: Path) -> None:
     found = count_outcomes(build(tmp_path, reward=[0.3, 0.7, 0.1, 0.2], correct=[True, False, None, True]))
     assert found is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -270,7 +271,8 @@ class _FolderIntake(_LogIntake):
             [name for name in PROBLEM_COLUMN_NAMES if name != "problem" and name in table.column_names]
         )
         if "reward" in table.column_names and len(self.levels) < 3:
-            self.levels.update(value for value in table.column("reward").unique().to_pylist()[:3] if value is not None)
+            levels = table.column("reward").unique().to_pylist()
+            self.levels.update([level for level in levels if level is not None and math.isfinite(level)][:3])
         self.token_entropy |= "entropy" in table.column_names
         self._settle(2)
         self.pending.append(self.pool.submit(self._write, table, split))

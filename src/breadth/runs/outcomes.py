@@ -44,11 +44,12 @@ def correctness_sql(run: Run) -> str | None:
     """Return the SQL that says whether a rollout is right, or None when the run cannot tell.
 
     A grade is used where the trainer wrote one; otherwise a reward with exactly two values, the higher of which means
-    right. A shaped reward (three or more values) says nothing certain about correctness, so it is not guessed at.
+    right. A shaped reward (three or more values) says nothing certain about correctness, so it is not guessed at; nor
+    is a reward that is no number or infinite.
     """
     levels = run.header.reward_levels or reward_levels(run)
     if len(levels) == 2:
-        return f"coalesce(correct, CASE WHEN reward IS NOT NULL THEN reward = {float(max(levels))!r} END)"
+        return f"coalesce(correct, CASE WHEN isfinite(reward) THEN reward = {float(max(levels))!r} END)"
     return "correct" if "correct" in run.columns else None
 
 
@@ -71,7 +72,7 @@ def reward_levels(run: Run) -> tuple[float, ...]:
     """Return the distinct rewards when there are exactly two; the header of a run written live does not list them."""
     if "reward" not in run.columns or run.header.files:
         return ()
-    found = run.query("SELECT DISTINCT reward FROM rollouts WHERE reward IS NOT NULL LIMIT 3")["reward"].to_pylist()
+    found = run.query("SELECT DISTINCT reward FROM rollouts WHERE isfinite(reward) LIMIT 3")["reward"].to_pylist()
     return tuple(found) if len(found) == 2 else ()
 
 

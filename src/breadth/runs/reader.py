@@ -174,9 +174,16 @@ class Run:
     """Metric rows of the runs before this one in the same log."""
     tables: tuple[TableFile, ...] = ()
     """What is known of the Parquet files: those of rollouts, and that of the problems."""
+    source: Path | None = None
+    """The user's file, where the folder is a temporary one that it was imported into."""
+
+    @property
+    def place(self) -> Path:
+        """What errors name: the folder, or the file that was imported."""
+        return self.source or self.folder
 
     def __repr__(self) -> str:
-        place = redact_address(str(self.folder))
+        place = redact_address(str(self.place))
         steps, metrics = len({point.step for point in self.points}), len(self.metric_names())
         return f"<Run {place!r}: steps {steps:,}, metrics {metrics:,}, rollout files {len(self.rollout_files):,}>"
 
@@ -278,20 +285,18 @@ class Run:
         except duckdb.CatalogException as error:
             # Its second line is a guess among DuckDB's own tables.
             problem = str(error).partition("\n")[0].removeprefix("Catalog Error: ")
-            raise BrokenFileError(
-                self.folder, f"cannot answer this query: {problem}", self._describe_views()
-            ) from error
+            raise BrokenFileError(self.place, f"cannot answer this query: {problem}", self._describe_views()) from error
         except duckdb.OutOfMemoryException as error:
             raise BrokenFileError(
-                self.folder, f"needs more than {MEMORY_LIMIT} of memory for this query.", NARROWER_QUERY
+                self.place, f"needs more than {MEMORY_LIMIT} of memory for this query.", NARROWER_QUERY
             ) from error
         except duckdb.Error as error:
             raise BrokenFileError(
-                self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names."
+                self.place, f"cannot answer this query: {error}", "Correct the query, or the file it names."
             ) from error
         except (OSError, pa.ArrowException) as error:
             raise BrokenFileError(
-                self.folder, f"has a damaged file: {error}", "Delete the file, or restore it; the other steps stay."
+                self.place, f"has a damaged file: {error}", "Delete the file, or restore it; the other steps stay."
             ) from error
 
     def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
@@ -311,7 +316,7 @@ class Run:
             size += batch.nbytes
             if size > MAX_RESULT_BYTES:
                 raise BrokenFileError(
-                    self.folder, f"answers this query with more than {MAX_RESULT_BYTES >> 20} MB.", NARROWER_QUERY
+                    self.place, f"answers this query with more than {MAX_RESULT_BYTES >> 20} MB.", NARROWER_QUERY
                 )
 
     @cached_property

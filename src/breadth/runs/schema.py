@@ -326,6 +326,10 @@ class Header:
     remarks_left_out: int = 0
     """How many remarks were too many to keep."""
 
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, self.reward_levels)):
+            object.__setattr__(self, "reward_levels", ())
+
 
 def read_header(folder: Path) -> Header:
     """Read ``run.toml`` of a run folder."""
