@@ -485,34 +485,89 @@ def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header,
 def newest_attempts(folder: Path, points: Iterable[MetricPoint]) -> tuple[list[Path], list[Remark]]:
     """List the rollout files that count: those of each step's newest whole attempt; with remarks on attempts cut short.
 
-    An attempt has a step whole when it went on to a later one, or has as many files of it as the attempt before.
+    An attempt has a step whole when it went on to a later one, or has as many files of it as the attempt before. Where
+    it logged metrics of the next step it may still be writing this one's rollouts.
     """
-    attempts: dict[tuple[str, ...], dict[int, list[Path]]] = {}
-    last_step: dict[tuple[int, int], int] = {}
+    found = RolloutFiles.find(folder)
+    last_step = dict(found.last_step)
     for point in points:
         place = (point.rank, point.attempt)
-        last_step[place] = max(point.step, last_step.get(place, point.step))
-    for path in sorted(folder.glob("*.parquet")):
-        found = ROLLOUT_FILE_NAME.fullmatch(path.name)
-        key, attempt = (found.groups()[:3], int(found[4])) if found else ((path.name,), 0)
-        attempts.setdefault(key, {}).setdefault(attempt, []).append(path)
-        if found:
-            place = (int(found[3]), attempt)
-            last_step[place] = max(int(found[2]), last_step.get(place, 0))
-    files: list[Path] = []
-    remarks: list[Remark] = []
-    for key, found_by_attempt in attempts.items():
-        chosen: list[Path] = []
-        for attempt, paths in sorted(found_by_attempt.items()):
-            if len(paths) >= len(chosen) or last_step[int(key[2]), attempt] > int(key[1]):
-                chosen = paths
+        last_step[place] = max(point.step - 1, last_step.get(place, point.step - 1))
+    files, remarks = found.others, found.remarks
+    left_behind: dict[int, int] = {}
+    for (_, step), by_rank in found.steps.items():
+        chosen: dict[int, int] = {}
+        for rank, attempts in by_rank.items():
+            for attempt, paths in sorted(attempts.items()):
+                if rank not in chosen or len(paths) >= len(attempts[chosen[rank]]) or last_step[rank, attempt] > step:
+                    chosen[rank] = attempt
+                else:
+                    problem = (
+                        "its attempt was stopped inside this step, or is still in it; the rows of the one before count."
+                    )
+                    remarks.append(Remark(problem, str(paths[0])))
+        starts = {(attempt, found.first_step[rank, attempt]) for rank, attempt in chosen.items()}
+        for rank, attempt in chosen.items():
+            if found.is_left_behind(rank, starts):
+                left_behind[rank] = min(step, left_behind.get(rank, step))
             else:
-                problem = (
-                    "its attempt was stopped inside this step, or is still in it; the rows of the one before count."
-                )
-                remarks.append(Remark(problem, str(paths[0])))
-        files += chosen
+                files += by_rank[rank][attempt]
+    if left_behind:
+        ranks = f"{len(left_behind)} ranks took no part in the newest attempt"
+        problem = f"{ranks}; of steps that it has, from {min(left_behind.values()):,} on, their rows do not count."
+        remarks.append(Remark(problem, str(folder)))
     return files, remarks
+
+
+@dataclass(frozen=True)
+class RolloutFiles:
+    """The files in a folder of rollouts, by their names."""
+
+    steps: dict[tuple[str, int], dict[int, dict[int, list[Path]]]] = field(default_factory=dict)
+    """Files by split and step, rank, and attempt."""
+    others: list[Path] = field(default_factory=list)
+    """Files with other names."""
+    remarks: list[Remark] = field(default_factory=list)
+    """Files with names that nothing can be done with."""
+    first_step: dict[tuple[int, int], int] = field(default_factory=dict)
+    """First step of a rank's attempt."""
+    last_step: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Its last step."""
+
+    @classmethod
+    def find(cls, folder: Path) -> RolloutFiles:
+        """List the Parquet files of a folder."""
+        files = cls()
+        for path in sorted(folder.glob("*.parquet")):
+            found = ROLLOUT_FILE_NAME.fullmatch(path.name)
+            if found is not None:
+                step, rank, attempt = map(int, found.groups()[1:4])
+                by_rank = files.steps.setdefault((found[1], step), {})
+                by_rank.setdefault(rank, {}).setdefault(attempt, []).append(path)
+                place = (rank, attempt)
+                files.first_step[place] = min(step, files.first_step.get(place, step))
+                files.last_step[place] = max(step, files.last_step.get(place, step))
+            elif path.name.isprintable():
+                files.others.append(path)
+            else:
+                name = str(path).encode("utf-8", "backslashreplace").decode()
+                files.remarks.append(Remark("its name is no text, left out.", name, None, "Rename or delete it."))
+        return files
+
+    @cached_property
+    def newest(self) -> dict[int, int]:
+        """The newest attempt of each rank."""
+        return dict(sorted(self.first_step))
+
+    def is_left_behind(self, rank: int, starts: Iterable[tuple[int, int]]) -> bool:
+        """Say whether a rank took no part in the attempt that a step is read from: a run may go on with fewer ranks.
+
+        ``starts``: the attempts that the step is read from, each with the step it began at.
+        Had it taken part, its newest attempt would begin where that of the others begins. (Attempts are counted rank by
+        rank: a lower number alone says nothing.)
+        """
+        own = self.newest[rank]
+        return any(attempt > own and begun > self.first_step[rank, own] for attempt, begun in starts)
 
 
 @dataclass(frozen=True)
