@@ -14,8 +14,8 @@ from breadth.runs.reader import Run
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_GROUP = "coalesce(\"group\", problem, '')"
-# SQL for a rollout's group within its step.
+GROUP_SQL = 'step, "group", problem'
+"""SQL for the columns that make a group: of one problem, as two ranks may give their groups the same numbers."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def count_outcomes(run: Run, split: str = "train") -> Outcomes | None:
     table = run.query(
         f"""SELECT step, coalesce(any_value(problem), '') AS problem, count({right}) AS graded,
                    count(*) FILTER (WHERE {right}) AS right_
-            FROM rollouts WHERE split = ? GROUP BY step, {_GROUP} HAVING count({right}) > 0 ORDER BY step""",  # noqa: S608 - column names are ours
+            FROM rollouts WHERE split = ? GROUP BY {GROUP_SQL} HAVING count({right}) > 0 ORDER BY step""",  # noqa: S608 - column names are ours
         split,
     )
     numbers = [table.column(name).to_numpy().astype(np.int64) for name in ("step", "graded", "right_")]
@@ -136,7 +136,7 @@ def read_samples(run: Run, first: int, last: int, split: str = "train", budget: 
     """Read answers and outcomes of the rollouts of steps ``first`` to ``last``, of all budgets or of one."""
     right = correctness_sql(run) or "NULL"
     batches = run.query_batches(
-        f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number,
+        f"""SELECT step, dense_rank() OVER (ORDER BY {GROUP_SQL}) - 1 AS group_number,
                    coalesce(problem, '') AS problem, answer,
                    CAST({right} AS DOUBLE) AS right_, coalesce(truncated, false) AS truncated
             FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? {budget_condition(budget)}
