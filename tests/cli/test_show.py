@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -109,6 +110,16 @@ def test_the_password_of_an_address_is_not_shown(log: Path, tmp_path: Path, how:
     assert result.exit_code == 0, result.output
     assert "***@store-a" in result.output
     assert "hunter22" not in result.output
+
+
+@pytest.mark.parametrize("address", ["simplecache::http://user:hunter22@h/x", " http://user:hunter22@h "])
+def test_a_page_is_written_to_no_address(log: Path, tmp_path: Path, address: str) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    with contextlib.chdir(tmp_path):
+        result = CliRunner().invoke(main.app, ["show", str(log), "--html", address])
+    assert "is an address" in str(result.exception)
+    assert "hunter22" not in result.output + str(result.exception)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("words", ["{}", "serve --upstream x --port {}", "solve 1 2 {}", "show {}"])

@@ -128,8 +128,10 @@ def process_exists(number: int) -> bool:
     return True
 
 
-ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(\S.*)", re.DOTALL)
-"""An address, also one that pathlib took for a path: it makes one slash of two."""
+ADDRESS = re.compile(r"\s*((?:[A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+):/+(\S.*)", re.DOTALL)
+"""An address, also one that goes through others (``simplecache::http://``), and one that pathlib took for a path: it
+makes one slash of two.
+"""
 
 
 def refuse_address(place: Path | str, why: str) -> None:

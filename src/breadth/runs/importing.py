@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from breadth.base import errors
 from breadth.base.catalogue import LazyModule
-from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError, redact_address, redact_text
+from breadth.base.errors import (
+    FileError,
+    UnknownFormatError,
+    UnsafeFileError,
+    WriteError,
+    redact_address,
+    redact_settings,
+)
 from breadth.base.system import refuse_address, remove_stale_files, temporary_name, write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
@@ -202,15 +209,6 @@ class _LogIntake:
 
     def end_file(self) -> None:
         """Finish what belongs to the file just read."""
-
-
-def redact_settings(value: Any) -> Any:
-    """Return a trainer's settings without the passwords and keys of addresses: they are written and shown."""
-    if isinstance(value, Mapping):
-        return {name: redact_settings(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [redact_settings(item) for item in value]
-    return redact_text(value) if isinstance(value, str) else value
 
 
 class _NeedsFolder(Exception):  # noqa: N818 - a signal between the two below, no error

@@ -271,7 +271,7 @@ class MetricNames:
             return dict(zip(map(known.__getitem__, values), values.values(), strict=True))
         for name in values:
             if name not in known and len(known) < MAX_METRICS:
-                known[name] = name
+                known[name] = redact_text(name)
         kept = {known[name]: value for name, value in values.items() if name in known}
         self.dropped += len(values) - len(kept)
         return kept
