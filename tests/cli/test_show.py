@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -149,6 +150,24 @@ def test_the_temporary_run_is_gone_afterwards(tmp_path: Path) -> None:
         assert folder.exists()
     assert not folder.exists()
     assert list(tmp_path.iterdir()) == [votes]
+
+
+def test_what_a_killed_command_left_goes_with_the_next(
+    breadth: Command, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    votes = tmp_path / "votes.jsonl"
+    votes.write_text('{"question_id": "q", "answer": "4", "correct": true}\n')
+    script = (
+        "import os, sys; from breadth.cli.show import open_runs\nwith open_runs([sys.argv[1]]): os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(votes)], check=False).returncode == -9
+    (left,) = place.iterdir()
+    for part in (left, *left.rglob("*")):
+        os.utime(part, (0, 0))  # hours ago
+    assert breadth("show", log).returncode == 0
+    assert list(place.iterdir()) == []
 
 
 def test_a_run_that_is_just_called_run_is_shown_by_the_end_of_its_path(log: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ A log may hold several runs, one after the other: they are split where the steps
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, SettingsError, redact_address
+from breadth.base.system import temporary_name
 from breadth.runs.jsonl import MAX_ROW_REMARKS, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.parquet import BATCH_BYTES, READ_BYTES, measure_groups, parquet_errors
@@ -324,7 +324,7 @@ class Run:
         """A DuckDB connection with a view for each kind of row that is there; it never reaches for the network."""
         import duckdb
 
-        scratch = Path(tempfile.gettempdir(), f"breadth-{os.getpid()}-{id(self)}.tmp")
+        scratch = temporary_name(Path(tempfile.gettempdir(), "breadth-query"))
         connection = duckdb.connect(
             config={
                 "autoinstall_known_extensions": False,
