@@ -30,9 +30,11 @@ from breadth.adapters.generic.layout import (
     describe_unmapped,
     infer_layout,
     is_evaluation,
+    is_unmapped_rollouts,
     rollout_layout,
 )
 from breadth.adapters.generic.tables import (
+    MIN_COMPLETION_CHARS,
     NumberedRows,
     flatten_row,
     is_numeric,
@@ -95,11 +97,17 @@ class GenericImporter:
         check_mapping(self.mapping)
 
     def recognises(self, path: Path, start: bytes) -> str | None:
-        """Look at the columns; with a mapping, the file must have a column it names, or one spelled much like it."""
+        """Look at the columns; with a mapping, the file must have a column it names, or one spelled much like it.
+
+        Completions whose columns have names of their own are refused with the mapping to give.
+        """
         seen = preview_table(path, start)
         layout = infer_layout(seen.columns) if seen else None
         if not layout and (inside := preview_document(path, start)) is not None:
             seen, layout = inside, infer_layout(inside.columns)
+        is_asked = seen is not None and not layout and not self.mapping and b"\n" in start.strip()
+        if seen and is_asked and is_unmapped_rollouts(seen.columns, seen.long_texts):
+            raise unmapped_error(path, seen.columns)
         if not layout and not self.mapping and is_console_log(path, start):
             return CONSOLE_KIND
         if seen is None:
@@ -312,10 +320,6 @@ def refuse_summaries(columns: Iterable[str], path: Path) -> None:
         )
 
 
-MIN_COMPLETION_CHARS = 20
-"""Characters from which a text may be a completion; a shorter one is a label or a state."""
-
-
 MAX_ROWS_PER_STEP = 2
 """Rows with the same metric at one step that a log may have: two processes may write into it."""
 MAX_WRITERS = 16
@@ -339,8 +343,7 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
     crowd = rows_per_step(rows, step, aside)
     is_rollout = has_text or has_problem or bool(found & OUTCOME_COLUMNS)
     if (has_text and has_problem) or (is_rollout and crowd > MAX_ROWS_PER_STEP):
-        problem, options = describe_unmapped(columns)
-        raise UnknownFormatError(path, problem, f"Say which column is what: {options}")
+        raise unmapped_error(path, columns)
     if crowd > MAX_WRITERS:
         raise UnknownFormatError(
             path,
@@ -348,6 +351,12 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
             f"If a row is a completion, say which column is what: {describe_unmapped(columns)[1]}. If not, keep one row"
             " of each step.",
         )
+
+
+def unmapped_error(path: Path, columns: Mapping[str, bool]) -> UnknownFormatError:
+    """Return the error for completions whose columns have names of their own, with the mapping to copy."""
+    problem, options = describe_unmapped(columns)
+    return UnknownFormatError(path, problem, f"Say which column is what: {options}")
 
 
 def rows_per_step(rows: NumberedRows, step: str, aside: Collection[str | None]) -> float:
