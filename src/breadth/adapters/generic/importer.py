@@ -107,7 +107,7 @@ class GenericImporter:
             seen, layout = inside, infer_layout(inside.columns)
         is_asked = seen is not None and not layout and not self.mapping and b"\n" in start.strip()
         if seen and is_asked and is_unmapped_rollouts(seen.columns, seen.long_texts):
-            raise unmapped_error(path, seen.columns)
+            raise no_mapping_error(path, seen.columns)
         if not layout and not self.mapping and is_console_log(path, start):
             return CONSOLE_KIND
         if seen is None:
@@ -343,7 +343,7 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
     crowd = rows_per_step(rows, step, aside)
     is_rollout = has_text or has_problem or bool(found & OUTCOME_COLUMNS)
     if (has_text and has_problem) or (is_rollout and crowd > MAX_ROWS_PER_STEP):
-        raise unmapped_error(path, columns)
+        raise no_mapping_error(path, columns)
     if crowd > MAX_WRITERS:
         raise UnknownFormatError(
             path,
@@ -353,7 +353,7 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
         )
 
 
-def unmapped_error(path: Path, columns: Mapping[str, bool]) -> UnknownFormatError:
+def no_mapping_error(path: Path, columns: Mapping[str, bool]) -> UnknownFormatError:
     """Return the error for completions whose columns have names of their own, with the mapping to copy."""
     problem, options = describe_unmapped(columns)
     return UnknownFormatError(path, problem, f"Say which column is what: {options}")

@@ -104,7 +104,7 @@ class TransformersSampler:
                 source,
                 f"cannot be loaded as a model of transformers: {first}",
                 "Give a folder with config.json, the tokenizer and the weights as safetensors (where they are pickled,"
-                " save_pretrained writes them anew), or the name of a public model.",
+                " save them with save_pretrained), or the name of a public model.",
             ) from error
         return cls(model.eval().to(device), tokenizer)
 
