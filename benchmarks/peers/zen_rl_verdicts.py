@@ -20,9 +20,7 @@ def judge(_: Path | None, rows: list[Row], folder: Path) -> tuple[list[Said], bo
     writer = EventFileWriter(str(folder))
     for row in rows:
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items() if name != "step"]
-        writer.add_event(
-            Event(step=int(row["step"]), wall_time=float(row["step"]), summary=Summary(value=values))
-        )
+        writer.add_event(Event(step=int(row["step"]), wall_time=float(row["step"]), summary=Summary(value=values)))
     writer.close()
     return [("warning", one["mode"], "") for one in group(rank(detect(load_run(str(folder)))))], False
 

@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from breadth.base.errors import SettingsError
+from breadth.base.system import scratch_folder
 
 if TYPE_CHECKING:
     from breadth.doctor.finding import Finding
@@ -98,8 +98,8 @@ def diagnose(
         raise SettingsError(
             "No path was given.", "Give a log, a trainer's output folder, a run folder or a configuration."
         )
-    with TemporaryDirectory(prefix="breadth-") as folder:
-        diagnoses, collected = diagnose_runs(paths, Path(folder), columns=columns, on_progress=on_progress)
+    with scratch_folder() as folder:
+        diagnoses, collected = diagnose_runs(paths, folder, columns=columns, on_progress=on_progress)
         findings = tuple(finding for diagnosis in diagnoses for finding in diagnosis.findings)
         return Diagnosis(doctor_page(diagnoses, collected), findings, to_json(diagnoses, collected))
 
@@ -168,8 +168,8 @@ def compare(
     from breadth.comparison.accuracy import keep_common_problems, measure_curves, recommend
     from breadth.comparison.page import comparison_page
 
-    with TemporaryDirectory(prefix="breadth-") as folder:
-        found = read_policies([str(run) for run in runs], Path(folder), columns=columns, on_progress=on_progress)
+    with scratch_folder() as folder:
+        found = read_policies([str(run) for run in runs], folder, columns=columns, on_progress=on_progress)
     policies, most = keep_common_problems(found)
     measured = [measure_curves(policy, most) for policy in policies]
     return Result(comparison_page(measured, recommend(measured, draws=samples, tokens=tokens)))

@@ -18,6 +18,7 @@ from breadth.base.errors import (
     has_credentials,
     nearest_name,
     redact_address,
+    redact_settings,
     redact_text,
     require,
     suggestion,
@@ -122,10 +123,60 @@ def test_an_address_is_shown_without_what_opens_it(address: str, shown: str) -> 
 
 @pytest.mark.parametrize(
     ("address", "has"),
-    [("user:secret@host", True), ("http://a@host", True), ("http://host:80/a@b", False), ("http://host", False)],
+    [
+        ("user:secret@host", True),
+        ("//user:secret@host", True),
+        ("http://a@host", True),
+        ("http://host:80/a@b", False),
+        ("http://host", False),
+    ],
 )
 def test_a_user_name_is_found_with_and_without_a_scheme(address: str, has: bool) -> None:
     assert has_credentials(address) is has
+
+
+def test_an_address_with_a_blank_in_its_password_is_known_in_a_text() -> None:
+    text = "There is no 'http://user:p w/secret@h', no 'http:/user:p w@secret@h', no (//user:secret@h)."
+    assert redact_text(text) == "There is no 'http://***@h', no 'http:/***@h', no (//***@h)."
+    plain = "Ask http://localhost:8000 for RUN@STEP, https://host: see a@b, [http://[::1]:80] c@d."
+    assert redact_text(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("HF_TOKEN: hf_abc", "HF_TOKEN: ***"),
+        ('{"hub_token": "hf_abc", "n": 1}', '{"hub_token": "***", "n": 1}'),
+        ("OPENAI_API_KEY=sk-1 python train.py", "OPENAI_API_KEY=*** python train.py"),
+        ("Authorization: Bearer abc", "Authorization: Bearer ***"),
+        ("password = 'x y'", "password = '*** y'"),
+        ("token: hf_0123456789abcdefghi", "token: ***"),
+        ("aws_secret_access_key=abc", "aws_secret_access_key=***"),
+        ("loss per token: 0.25, max_tokens=4096", "loss per token: 0.25, max_tokens=4096"),
+        ("pad_token: <pad>, prompt_key=question", "pad_token: <pad>, prompt_key=question"),
+    ],
+)
+def test_a_secret_setting_in_a_text_has_no_value(text: str, shown: str) -> None:
+    assert redact_text(text) == shown
+
+
+def test_settings_lose_what_is_secret_by_name_and_in_names() -> None:
+    settings = {
+        "hub_token": "x",
+        "env": {"HF_TOKEN": "x", "WANDB_API_KEY": "x", "token": "x", "A": "token"},
+        "https://user:secret@host/m": [{"password": 5, "max_tokens": 4096, "use_auth_token": True}],
+        "eos_token": "<eos>",
+        "reward_fn_key": "data_source",
+        "secrets": {"a": "x"},
+    }
+    assert redact_settings(settings) == {
+        "hub_token": "***",
+        "env": {"HF_TOKEN": "***", "WANDB_API_KEY": "***", "token": "***", "A": "token"},
+        "https://***@host/m": [{"password": "***", "max_tokens": 4096, "use_auth_token": True}],
+        "eos_token": "<eos>",
+        "reward_fn_key": "data_source",
+        "secrets": "***",
+    }
 
 
 def test_a_long_text_is_read_in_no_time() -> None:

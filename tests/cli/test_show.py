@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from breadth.base.errors import BrokenFileError
 from breadth.cli import main
 from breadth.cli.show import open_runs
 from breadth.doctor.overview import overview
@@ -110,11 +113,33 @@ def test_the_password_of_an_address_is_not_shown(log: Path, tmp_path: Path, how:
     assert "hunter22" not in result.output
 
 
+@pytest.mark.parametrize("address", ["simplecache::http://user:hunter22@h/x", " http://user:hunter22@h "])
+def test_a_page_is_written_to_no_address(log: Path, tmp_path: Path, address: str) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    with contextlib.chdir(tmp_path):
+        result = CliRunner().invoke(main.app, ["show", str(log), "--html", address])
+    assert "is an address" in str(result.exception)
+    assert "hunter22" not in result.output + str(result.exception)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("words", ["{}", "serve --upstream x --port {}", "solve 1 2 {}", "show {}"])
 def test_a_complaint_about_the_command_line_repeats_no_password(breadth: Command, words: str) -> None:
     done = breadth(*words.format("ftp://user:hunter22@127.0.0.1:9/x?key=hunter22").split())
     assert done.returncode == 2
     assert "hunter22" not in done.stdout + done.stderr
+
+
+def test_an_infinite_reward_is_no_grade_and_errors_name_the_users_file(breadth: Command, tmp_path: Path) -> None:
+    path = tmp_path / "i.jsonl"
+    row = '{"example_id":1,"prompt":"q","completion":"%d","answer":"4","reward":%s}\n'
+    path.write_text(row % (4, "Infinity") + row % (5, "0.0"))
+    done = breadth("show", path)
+    assert done.returncode == 0, done.stderr
+    with open_runs([path]) as (run,):
+        with pytest.raises(BrokenFileError, match="cannot answer") as caught:
+            run.query("SELECT nothing FROM rollouts")
+        assert caught.value.path == path
 
 
 def test_the_temporary_run_is_gone_afterwards(tmp_path: Path) -> None:
@@ -125,6 +150,24 @@ def test_the_temporary_run_is_gone_afterwards(tmp_path: Path) -> None:
         assert folder.exists()
     assert not folder.exists()
     assert list(tmp_path.iterdir()) == [votes]
+
+
+def test_what_a_killed_command_left_goes_with_the_next(
+    breadth: Command, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    votes = tmp_path / "votes.jsonl"
+    votes.write_text('{"question_id": "q", "answer": "4", "correct": true}\n')
+    script = (
+        "import os, sys; from breadth.cli.show import open_runs\nwith open_runs([sys.argv[1]]): os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(votes)], check=False).returncode == -9
+    (left,) = place.iterdir()
+    for part in (left, *left.rglob("*")):
+        os.utime(part, (0, 0))  # hours ago
+    assert breadth("show", log).returncode == 0
+    assert list(place.iterdir()) == []
 
 
 def test_a_run_that_is_just_called_run_is_shown_by_the_end_of_its_path(log: Path, tmp_path: Path) -> None:

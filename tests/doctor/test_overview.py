@@ -20,6 +20,7 @@ from breadth.doctor.overview import (
 from breadth.measure.intervals import Interval
 from breadth.report.cells import Missing
 from breadth.report.sections import Curve, Facts, Table, Text
+from breadth.runs.outcomes import count_outcomes, read_samples
 from breadth.runs.reader import Run
 from breadth.runs.schema import Header, Remark
 from breadth.runs.writer import RunWriter
@@ -74,6 +75,25 @@ def test_what_is_missing_comes_with_its_switch(run: Run) -> None:
     assert "rollouts" not in missing
     assert missing["truncated"] == (f"would show {INSTRUMENT_INPUTS['truncated']}", missing["truncated"][1])
     assert "beta above 0" in missing["kl reference"][1]
+
+
+def test_groups_that_two_ranks_number_alike_are_two(tmp_path: Path) -> None:
+    for rank in range(2):
+        RunWriter(tmp_path / "run", rank=rank).rollouts(
+            {
+                "problem": [f"{rank}-{group}" for group in range(4) for _ in range(4)],
+                "group": [str(group) for group in range(4) for _ in range(4)],
+                "answer": [str(place % 3) for place in range(16)],
+                "reward": [float(place % 3 == rank) for place in range(16)],
+            },
+            1,
+        )
+    run = Run.open(tmp_path / "run")
+    outcomes = count_outcomes(run)
+    assert outcomes is not None
+    assert outcomes.graded.tolist() == [4] * 8
+    assert len(np.unique(read_samples(run, 1, 1).groups)) == 8
+    assert overview(run).sections
 
 
 def test_an_unknown_trainer_has_no_switches(tmp_path: Path) -> None:

@@ -341,3 +341,16 @@ def test_no_password_of_an_address_in_a_trainers_settings_is_written(tmp_path: P
     written = (tmp_path / "run" / "run.toml").read_text()
     assert "https://***@host/model?***" in written
     assert "secret" not in written
+
+
+def test_no_secret_of_a_setting_or_a_name_is_written(tmp_path: Path) -> None:
+    arguments = {"per_device_train_batch_size": 4, "num_generations": 8, "output_dir": "o", "hub_token": "hunter22"}
+    (tmp_path / "grpo_config.json").write_text(json.dumps(arguments))
+    rows = [{"step": step, "reward": 0.5, "ftp://user:hunter22@h/x": 0.1} for step in range(1, 13)]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": rows, "global_step": 12}))
+    import_files([tmp_path / "grpo_config.json", tmp_path / "trainer_state.json"], tmp_path / "run")
+    (tmp_path / "notes.txt").write_text("HF_TOKEN: hunter22\nnothing else\n")
+    with pytest.raises(UnknownFormatError, match=r"starts with 'HF_TOKEN: \*\*\*"):
+        import_files([tmp_path / "notes.txt"], tmp_path / "other")
+    assert "ftp://***@h/x" in Run.open(tmp_path / "run").metric_names()
+    assert "hunter22" not in "".join((tmp_path / "run" / name).read_text() for name in ("run.toml", "metrics.jsonl"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from breadth.base.errors import BrokenFileError
 from breadth.runs import jsonl
 from breadth.runs.jsonl import parse_json, read_blocks, read_head, read_json_rows, read_text_rows, try_parse_json
+from breadth.runs.reader import read_points
 from breadth.runs.schema import Remark
 
 
@@ -177,6 +179,27 @@ def test_a_row_of_too_many_values_or_keys_is_a_remark(tmp_path: Path, monkeypatc
     assert [(remark.row, "more than" in remark.problem) for remark in remarks] == [(2, True), (3, True)]
     with pytest.raises(ValueError, match="more than 100 values"):
         parse_json("[" + "1," * 200 + "1]")
+    with pytest.raises(ValueError, match="more than 100 values"):
+        parse_json('{"a":' * 40 + "1" + "}" * 40)  # an object takes as much as three values
+
+
+def memory_of_rows(path: Path, rows: int) -> int:
+    """Bytes of Python objects at most while rows of a hundred thousand keys are read as metrics."""
+    with path.open("w") as file:
+        for row in range(rows):
+            json.dump({"step": row, "values": {"a": {str(row * 100_000 + key): 1.5 for key in range(100_000)}}}, file)
+            file.write("\n")
+    tracemalloc.start()
+    read_points(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
+
+
+def test_a_large_row_is_gone_before_the_next_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    memory_of_rows(path, 1)  # whatever is imported or cached the first time
+    assert memory_of_rows(path, 4) < 1.4 * memory_of_rows(path, 1)
 
 
 def test_a_hole_of_terabytes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,14 @@ def test_a_shaped_reward_is_not_guessed_at(tmp_path: Path) -> None:
     assert count_outcomes(run) is None
 
 
+def test_an_infinite_reward_is_no_level(tmp_path: Path) -> None:
+    infinite = build(tmp_path / "a", Header(reward_levels=(0.0, float("inf")), files=("x",)), reward=[np.inf, 0, 0, 0])
+    assert correctness_sql(infinite) is None
+    found = count_outcomes(build(tmp_path / "b", reward=[np.inf, np.nan, 0.0, 1.0]))
+    assert found is not None
+    assert (found.graded.tolist(), found.correct.tolist()) == ([2, 2], [1, 1])
+
+
 def test_a_grade_beats_the_reward_and_an_ungraded_row_is_not_counted(tmp_path: Path) -> None:
     found = count_outcomes(build(tmp_path, reward=[0.3, 0.7, 0.1, 0.2], correct=[True, False, None, True]))
     assert found is not None
@@ -73,6 +81,14 @@ def test_samples_carry_answers_without_text(tmp_path: Path) -> None:
     assert [read.names[number] for number in read.problems] == ["a", "a", "b", "b"]
     assert read.groups.tolist() == [0, 0, 1, 1]
     assert rollout_steps(run).tolist() == [1, 2]
+
+
+def test_a_text_of_many_rollouts_is_there_once(tmp_path: Path) -> None:
+    RunWriter(tmp_path).rollouts({"problem": ["q"] * 5000, "answer": ["a long answer", None] * 2500}, 1)
+    read = read_samples(Run.open(tmp_path), 1, 1)
+    assert len({id(answer) for answer in read.answers}) == 2
+    assert read.answers == ("a long answer", None) * 2500
+    assert len(read_samples(Run.open(tmp_path), 2, 2)) == 0
 
 
 def test_a_run_without_rollouts_has_no_outcomes(tmp_path: Path) -> None:

@@ -150,7 +150,20 @@ def test_one_row_larger_than_is_safe_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(parquet, "MAX_ROW_VALUES", 3_000_000)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"ids": [list(range(3_000_001))]}), path)
-    with pytest.raises(BrokenFileError, match="a single row of 24 MB is too large"):
+    with pytest.raises(BrokenFileError, match="a single row of 24 MB and 3,000,002 values is too large"):
+        next(read_parquet_rows(path))
+
+
+def test_every_field_of_a_struct_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = pa.array(np.zeros(3000, np.bool_))
+    structs = pa.StructArray.from_arrays([flags] * 6, names=list("abcdef"))
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"flags": pa.ListArray.from_arrays(pa.array([0, 1000, 2000, 3000]), structs)}), path)
+    monkeypatch.setattr(parquet, "BATCH_VALUES", 10_000)
+    assert [len(rows) for rows in read_parquet_rows(path)] == [1, 1, 1]  # 1000 objects of 6 + 3 values each
+    monkeypatch.setattr(parquet, "BATCH_VALUES", 9000)
+    monkeypatch.setattr(parquet, "MAX_ROW_VALUES", 9000)
+    with pytest.raises(BrokenFileError, match="a single row of 0 MB and 9,001 values is too large"):
         next(read_parquet_rows(path))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from breadth.base.errors import BrokenFileError
+from breadth.base.errors import BrokenFileError, is_secret_name
 from breadth.doctor.trainer_config import Conflict, UnusedSetting
 from breadth.runs.jsonl import read_error
 
@@ -148,7 +148,8 @@ def duplicate_keys(node: yaml.Node, prefix: str = "") -> Iterator[list[str]]:
         if name in last and name != "<<":
             before_key, before = last[name]
             where = f"{prefix}{name} (lines {before_key.start_mark.line + 1} and {key.start_mark.line + 1})"
-            yield [plain_text(where), plain_text(describe_loss(before, value), 200)]
+            lost = "a secret of the first" if is_secret_name(name) else describe_loss(before, value)
+            yield [plain_text(where), plain_text(lost, 200)]
         last[name] = (key, value)
         yield from duplicate_keys(value, f"{prefix}{name}.")
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from breadth.base.catalogue import LazyModule
+from breadth.base.errors import HIDDEN, is_secret_name
 from breadth.runs.names import match_name
 from breadth.runs.schema import (
     PROBLEM_COLUMN_NAMES,
@@ -234,7 +235,11 @@ class MetricReader:
         if name not in self._odd and len(self._odd) >= MAX_REMARKED_NAMES:
             self._more += 1
             return
-        count, shown, first = self._odd.get(name) or (0, preview_value(value), number)
+        count, shown, first = self._odd.get(name) or (
+            0,
+            HIDDEN if is_secret_name(name) else preview_value(value),
+            number,
+        )
         self._odd[name] = (count + 1, shown, first)
 
     def remarks(self, path: Path) -> list[Remark]:

@@ -24,7 +24,7 @@ name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,24 @@ _ADDRESS_IN_TEXT = re.compile(_SCHEME_END.pattern + r"\S+?(?=[:;,.'\")]*(?:\s|$)
 _SECRET_PARAMETER = re.compile(
     r"([?&;#][\w.%-]{0,64}(?:key|token|secret|passw|pwd|sig|auth|cred)[\w.%-]{0,64}=)[^\s&]+", re.IGNORECASE
 )
+_PASSWORD_IN_TEXT = re.compile(
+    rf"({_SCHEME_END.pattern}|(?<![^\s'\"(])//)" + r"[^\s/@:]*:(?!\d*(?:[\s/?#,.;:)'\"]|$))[^\s@][^\n@]{0,200}@"
+)
+"""An address up to an @, also with a blank in the password, or without scheme; a number behind the colon is a port."""
+_SECRET_NAME = re.compile(
+    r"(?:passw|passphrase|secret|credential|authorization|(?<![a-z])pwd(?![a-z])"
+    r"|(?:api|access|private|auth|account|ssh|wandb)[_-]?key"
+    r"|(?:hf|hub|api|access|auth|refresh|bearer|session|login|wandb|github|gitlab|huggingface)[ _-]?token(?!\w)"
+    r"|(?<!\w)token(?=[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?\S{16}))",
+    re.IGNORECASE,
+)
+"""Part of a setting's name that makes its value a secret; ``pad_token`` and ``prompt_key`` are none."""
+_SECRET_SETTING = re.compile(
+    _SECRET_NAME.pattern
+    + r"[\w.-]{0,64}(?P<sign>[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?(?:(?:Bearer|Basic) )?)(?!\*\*\*)[^\s\"',}\]]+",
+    re.IGNORECASE,
+)
+"""A secret setting with its value, as YAML, JSON, a command line or the environment writes it."""
 
 
 def redact_address(address: str) -> str:
@@ -167,16 +185,40 @@ def redact_address(address: str) -> str:
 
 
 def redact_text(text: str) -> str:
-    """Return a text whose addresses are as `redact_address` gives them; each ends at the next blank."""
-    return _SECRET_PARAMETER.sub(
-        rf"\1{HIDDEN}", _ADDRESS_IN_TEXT.sub(lambda found: redact_address(f"xx{found[0]}")[2:], text)
-    )
+    """Return a text whose addresses are as `redact_address` gives them, and whose secret settings have no value.
+
+    An address ends at the next blank, but for one in its password.
+    """
+    text = _PASSWORD_IN_TEXT.sub(rf"\1{HIDDEN}@", text)
+    text = _ADDRESS_IN_TEXT.sub(lambda found: redact_address(f"xx{found[0]}")[2:], text)
+    text = _SECRET_PARAMETER.sub(rf"\1{HIDDEN}", text)
+    return _SECRET_SETTING.sub(lambda found: f"{found[0][: found.end('sign') - found.start()]}{HIDDEN}", text)
+
+
+def is_secret_name(name: str) -> bool:
+    """Say whether a setting of this name holds a password or a key."""
+    return name.casefold() == "token" or _SECRET_NAME.search(name) is not None
+
+
+def redact_settings(value: Any) -> Any:
+    """Return settings without passwords and keys, which are known by their names and in addresses; also in names."""
+    if isinstance(value, Mapping):
+        pairs = [(redact_text(name), item) for name, item in value.items()]
+        return {
+            name: HIDDEN
+            if is_secret_name(name) and item is not None and not isinstance(item, bool)
+            else redact_settings(item)
+            for name, item in pairs
+        }
+    if isinstance(value, list):
+        return [redact_settings(item) for item in value]
+    return redact_text(value) if isinstance(value, str) else value
 
 
 def has_credentials(address: str) -> bool:
     """Say whether an address, with a scheme or without, has a user name or a password in it."""
     mark = _SCHEME_END.search(address)
-    rest = address[mark.end() :] if mark else address
+    rest = address[mark.end() :] if mark else address.lstrip(" /")
     authority = re.split(r"[/?#]", rest)[0]
     port = authority.rpartition(":")[2]
     return "@" in authority or ("@" in rest and ":" in authority and not port.isdigit())  # a password may have a slash

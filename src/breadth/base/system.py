@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ from breadth.base.errors import SettingsError, WriteError, redact_address
 
 STALE_SECONDS = 600
 """Age from which the temporary file of a process that is gone may be deleted: none takes so long to write."""
-TEMPORARY_NAME = re.compile(r"\..+\.([^.]*)\.(\d+)\.\d+\.tmp")
+TEMPORARY_NAME = re.compile(r"\..+\.([^.]*)\.(\d+)\.\w+\.tmp")
 _HOST = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:40]
 _files_begun = count()
 
@@ -62,6 +63,21 @@ def write_new_file(names: Iterator[Path], write: Callable[[Path], None], *, flus
 def temporary_name(target: Path) -> Path:
     """Return a name next to a target that no other process takes; `remove_stale_files` knows it."""
     return target.with_name(f".{target.name}.{_HOST}.{os.getpid()}.{next(_files_begun)}.tmp")
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield an empty folder among the system's temporary ones, gone afterwards; what killed processes left goes too."""
+    root = Path(tempfile.gettempdir())
+    remove_stale_files(root)
+    try:
+        folder = Path(tempfile.mkdtemp(".tmp", f".breadth.{_HOST}.{os.getpid()}.", root))
+    except OSError as error:
+        raise write_error(root, error) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -128,8 +144,10 @@ def process_exists(number: int) -> bool:
     return True
 
 
-ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(\S.*)", re.DOTALL)
-"""An address, also one that pathlib took for a path: it makes one slash of two."""
+ADDRESS = re.compile(r"\s*((?:[A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+):/+(\S.*)", re.DOTALL)
+"""An address, also one that goes through others (``simplecache::http://``), and one that pathlib took for a path: it
+makes one slash of two.
+"""
 
 
 def refuse_address(place: Path | str, why: str) -> None:

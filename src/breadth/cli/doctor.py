@@ -7,14 +7,13 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from breadth.api import diagnose_runs
 from breadth.base.errors import BreadthError, SettingsError
-from breadth.base.system import refuse_address
+from breadth.base.system import refuse_address, scratch_folder
 from breadth.cli.output import ColumnMap, Html, Json, deliver, parse_columns, progress
 from breadth.doctor.collect import CollectedEvidence
 from breadth.doctor.diagnosis import RunDiagnosis
@@ -76,9 +75,9 @@ def doctor(
             refuse_address(path, "--follow watches files of this machine")
         follow_runs([Path(path) for path in paths], columns, FOLLOW_INTERVAL)
         return
-    with TemporaryDirectory(prefix="breadth-") as folder:
+    with scratch_folder() as folder:
         with progress("diagnosing") as report:
-            diagnoses, gathered = diagnose_runs(paths, Path(folder), columns=parse_columns(columns), on_progress=report)
+            diagnoses, gathered = diagnose_runs(paths, folder, columns=parse_columns(columns), on_progress=report)
         print_diagnoses(diagnoses, gathered, full=full, as_json=as_json, html=html)
     if any(finding.severity.value in threshold for diagnosis in diagnoses for finding in diagnosis.findings):
         raise typer.Exit(EXIT_FOUND)
@@ -159,9 +158,9 @@ def _stat(file: Path) -> os.stat_result | None:
 
 def current_verdicts(paths: Sequence[Path], columns: Sequence[str] | None) -> Verdicts | None:
     """Diagnose the files as they are now; None while nothing can be read yet."""
-    with TemporaryDirectory(prefix="breadth-") as folder:
+    with scratch_folder() as folder:
         try:
-            diagnoses, _ = diagnose_runs(paths, Path(folder), columns=parse_columns(columns))
+            diagnoses, _ = diagnose_runs(paths, folder, columns=parse_columns(columns))
         except BreadthError:
             return None
     return {

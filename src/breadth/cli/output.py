@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from breadth.base.errors import SettingsError
+from breadth.base.errors import SettingsError, redact_address
 from breadth.report.plaintext import one_line, truncate
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def deliver(
 
         render_terminal(page, Console())
     if html is not None:
-        typer.echo(f"wrote {one_line(str(html))}", err=True)
+        typer.echo(f"wrote {one_line(redact_address(str(html)))}", err=True)
 
 
 @contextmanager

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from breadth.api import importers_with
 from breadth.base.errors import SettingsError, suggestion
+from breadth.base.system import scratch_folder
 from breadth.cli.output import ColumnMap, Html, Json, deliver, parse_columns, progress
 from breadth.doctor.collect import collect_runs, no_runs_error
 from breadth.doctor.overview import overview
@@ -54,10 +54,10 @@ def show(
 def open_runs(paths: Sequence[str | Path], columns: Sequence[str] | None = None) -> Iterator[list[Run]]:
     """Open every run that the paths hold; foreign files are read into memory or a temporary folder."""
     places = [locate(path) for path in paths]
-    with TemporaryDirectory(prefix="breadth-") as folder, progress("importing") as report:
+    with scratch_folder() as folder, progress("importing") as report:
         runs, sources = collect_runs(
             places,
-            Path(folder),
+            folder,
             importers=importers_with(parse_columns(columns)),
             on_progress=report,
             only_runs=True,

@@ -74,14 +74,14 @@ def read_run_policies(run: Run, name: str, steps: Sequence[int] = (), split: str
     available = rollout_steps(run, split)
     if not len(available):
         raise BrokenFileError(
-            run.folder,
+            run.place,
             "has no rollouts: nothing to compare.",
             "Compare runs whose rollouts were logged (breadth show RUN).",
         )
     missing = [step for step in steps if step not in available]
     if missing:
         raise BrokenFileError(
-            run.folder,
+            run.place,
             f"has no rollouts at step {missing[0]}.",
             f"It has them at {', '.join(str(step) for step in available[:20])}.",
         )
@@ -111,7 +111,7 @@ def read_checkpoint(run: Run, name: str, step: int, split: str, budget: int | No
     samples = read_samples(run, step, step, split, budget)
     if np.isnan(samples.correct).any() or not len(samples):
         raise MeasureError(
-            f"Some rollouts of {run.folder.name} at step {step} are neither right nor wrong.",
+            f"Some rollouts of {run.place.name} at step {step} are neither right nor wrong.",
             "Log a grade, or a reward with two values: `breadth show RUN` says how.",
         )
     order = np.argsort(samples.problems, kind="stable")

@@ -104,6 +104,7 @@ def collect_runs(
         if run is None:
             files = drop_contained_files(group)
             run = Run.open(import_recognised(files, next(folders), progress=on_progress).folder)
+            run = replace(run, source=files[0].path)
         return run
 
     opened = [Run.open(folder) for folder in sources.folders]

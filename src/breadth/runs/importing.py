@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from breadth.base import errors
 from breadth.base.catalogue import LazyModule
-from breadth.base.errors import FileError, UnknownFormatError, UnsafeFileError, WriteError, redact_address, redact_text
+from breadth.base.errors import (
+    FileError,
+    UnknownFormatError,
+    UnsafeFileError,
+    WriteError,
+    redact_address,
+    redact_settings,
+)
 from breadth.base.system import refuse_address, remove_stale_files, temporary_name, write_error
 from breadth.runs.importer import Importer, RecognisedFile, all_importers, recognise
 from breadth.runs.names import translate
@@ -203,15 +211,6 @@ class _LogIntake:
         """Finish what belongs to the file just read."""
 
 
-def redact_settings(value: Any) -> Any:
-    """Return a trainer's settings without the passwords and keys of addresses: they are written and shown."""
-    if isinstance(value, Mapping):
-        return {name: redact_settings(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [redact_settings(item) for item in value]
-    return redact_text(value) if isinstance(value, str) else value
-
-
 class _NeedsFolder(Exception):  # noqa: N818 - a signal between the two below, no error
     """A log that was to be read into memory holds rollouts, or more metrics than fit."""
 
@@ -270,7 +269,8 @@ class _FolderIntake(_LogIntake):
             [name for name in PROBLEM_COLUMN_NAMES if name != "problem" and name in table.column_names]
         )
         if "reward" in table.column_names and len(self.levels) < 3:
-            self.levels.update(value for value in table.column("reward").unique().to_pylist()[:3] if value is not None)
+            levels = table.column("reward").unique().to_pylist()
+            self.levels.update([level for level in levels if level is not None and math.isfinite(level)][:3])
         self.token_entropy |= "entropy" in table.column_names
         self._settle(2)
         self.pending.append(self.pool.submit(self._write, table, split))

@@ -36,6 +36,8 @@ MAX_SKIPPED_BYTES = 1 << 30
 """Bytes of a longer row that are read past; then the rest of the file is left out: it may be a hole of terabytes."""
 MAX_ROW_VALUES = 4_000_000
 """Values of a JSON text at most: each can take two hundred bytes while it becomes a Python object."""
+OBJECT_VALUES = 3
+"""Values that an object counts as: it takes 250 bytes however little is in it."""
 MAX_ROW_KEYS = 100_000
 """Keys of a row at most: each may become a metric or a column of its own."""
 MAX_ROW_REMARKS = 100
@@ -188,8 +190,13 @@ def read_text_rows(path: Path) -> Iterator[tuple[int, str] | Remark]:
 
 def read_json_rows(path: Path) -> Iterator[list[tuple[int, dict[str, Any]]] | Remark]:
     """Yield lists of ``(row number, object)``, block by block, and a remark for each row that is no JSON object."""
-    for block in read_json_blocks(path):
-        yield block if isinstance(block, Remark) else list(zip(*block, strict=True))
+    return map(_number_rows, read_json_blocks(path))  # which keeps no block while the next is parsed
+
+
+def _number_rows(
+    block: tuple[list[int], list[dict[str, Any]]] | Remark,
+) -> list[tuple[int, dict[str, Any]]] | Remark:
+    return block if isinstance(block, Remark) else list(zip(*block, strict=True))
 
 
 def read_json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any]]] | Remark]:
@@ -213,6 +220,7 @@ def read_json_blocks(path: Path) -> Iterator[tuple[list[int], list[dict[str, Any
         else:
             numbers += range(piece.first, piece.first + piece.rows)
             rows += objects
+        del objects  # a row may take half a gigabyte, and the next as much
         size += len(piece.text)
         if size >= BLOCK_BYTES:
             yield numbers, rows
@@ -259,8 +267,12 @@ def _parse_row_by_row(path: Path, piece: Piece, numbers: list[int], rows: list[d
 
 def has_too_many_values(text: bytes | str) -> bool:
     """Say whether a JSON text would take a gigabyte as Python objects, by its commas and brackets."""
-    signs: tuple[Any, ...] = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
-    return len(text) > MAX_ROW_VALUES and sum(map(text.count, signs)) > MAX_ROW_VALUES
+    if len(text) <= MAX_ROW_VALUES / OBJECT_VALUES:
+        return False
+    comma, bracket, brace = (
+        map(text.count, (b",", b"[", b"{")) if isinstance(text, bytes) else map(text.count, (",", "[", "{"))
+    )
+    return comma + bracket + OBJECT_VALUES * brace > MAX_ROW_VALUES
 
 
 def parse_json(text: bytes | str) -> Any:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from breadth.runs.reader import Run
 
-_GROUP = "coalesce(\"group\", problem, '')"
-# SQL for a rollout's group within its step.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP_SQL = 'step, "group", problem'
+"""SQL for the columns that make a group: of one problem, as two ranks may give their groups the same numbers."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,12 @@ def correctness_sql(run: Run) -> str | None:
     """Return the SQL that says whether a rollout is right, or None when the run cannot tell.
 
     A grade is used where the trainer wrote one; otherwise a reward with exactly two values, the higher of which means
-    right. A shaped reward (three or more values) says nothing certain about correctness, so it is not guessed at.
+    right. A shaped reward (three or more values) says nothing certain about correctness, so it is not guessed at; nor
+    is a reward that is no number or infinite.
     """
     levels = run.header.reward_levels or reward_levels(run)
     if len(levels) == 2:
-        return f"coalesce(correct, CASE WHEN reward IS NOT NULL THEN reward = {float(max(levels))!r} END)"
+        return f"coalesce(correct, CASE WHEN isfinite(reward) THEN reward = {float(max(levels))!r} END)"
     return "correct" if "correct" in run.columns else None
 
 
@@ -55,7 +61,7 @@ def count_outcomes(run: Run, split: str = "train") -> Outcomes | None:
     table = run.query(
         f"""SELECT step, coalesce(any_value(problem), '') AS problem, count({right}) AS graded,
                    count(*) FILTER (WHERE {right}) AS right_
-            FROM rollouts WHERE split = ? GROUP BY step, {_GROUP} HAVING count({right}) > 0 ORDER BY step""",  # noqa: S608 - column names are ours
+            FROM rollouts WHERE split = ? GROUP BY {GROUP_SQL} HAVING count({right}) > 0 ORDER BY step""",  # noqa: S608 - column names are ours
         split,
     )
     numbers = [table.column(name).to_numpy().astype(np.int64) for name in ("step", "graded", "right_")]
@@ -66,7 +72,7 @@ def reward_levels(run: Run) -> tuple[float, ...]:
     """Return the distinct rewards when there are exactly two; the header of a run written live does not list them."""
     if "reward" not in run.columns or run.header.files:
         return ()
-    found = run.query("SELECT DISTINCT reward FROM rollouts WHERE reward IS NOT NULL LIMIT 3")["reward"].to_pylist()
+    found = run.query("SELECT DISTINCT reward FROM rollouts WHERE isfinite(reward) LIMIT 3")["reward"].to_pylist()
     return tuple(found) if len(found) == 2 else ()
 
 
@@ -129,8 +135,8 @@ def budget_condition(budget: int | None) -> str:
 def read_samples(run: Run, first: int, last: int, split: str = "train", budget: int | None = ANY_BUDGET) -> Samples:
     """Read answers and outcomes of the rollouts of steps ``first`` to ``last``, of all budgets or of one."""
     right = correctness_sql(run) or "NULL"
-    table = run.query(
-        f"""SELECT step, dense_rank() OVER (ORDER BY step, {_GROUP}) - 1 AS group_number,
+    batches = run.query_batches(
+        f"""SELECT step, dense_rank() OVER (ORDER BY {GROUP_SQL}) - 1 AS group_number,
                    coalesce(problem, '') AS problem, answer,
                    CAST({right} AS DOUBLE) AS right_, coalesce(truncated, false) AS truncated
             FROM rollouts WHERE split = ? AND step BETWEEN ? AND ? {budget_condition(budget)}
@@ -139,16 +145,36 @@ def read_samples(run: Run, first: int, last: int, split: str = "train", budget: 
         first,
         last,
     )
-    names, problems = np.unique(np.asarray(table.column("problem").to_pylist(), dtype=object), return_inverse=True)
-    return Samples(
-        table.column("step").to_numpy(),
-        table.column("group_number").to_numpy(),
-        problems.astype(np.int64),
-        tuple(table.column("answer").to_pylist()),
-        np.array([np.nan if value is None else value for value in table.column("right_").to_pylist()]),
-        table.column("truncated").to_numpy(zero_copy_only=False).astype(bool),
-        tuple(names.tolist()),
+    names: dict[str, int] = {}
+    answers: dict[str | None, int] = {}
+    steps, groups, problems, places, correct, truncated = (
+        np.concatenate(parts)
+        for parts in zip(*(list(_batch_columns(batch, names, answers)) for batch in batches), strict=True)
     )
+    sorted_names, order = np.unique(np.array(list(names), dtype=object), return_inverse=True)
+    texts = np.array(list(answers), dtype=object)
+    return Samples(
+        steps, groups, order[problems], tuple(texts[places]), correct, truncated, tuple(sorted_names.tolist())
+    )
+
+
+def _batch_columns(batch: pa.RecordBatch, names: dict[str, int], answers: dict[str | None, int]) -> Iterator[Any]:
+    """Yield the columns of `read_samples` as arrays of their own, which keep nothing of the batch."""
+    steps, groups, problems, stated, correct, truncated = batch.columns
+    yield steps.to_numpy().copy()
+    yield groups.to_numpy().copy()
+    yield number_texts(problems, names)
+    yield number_texts(stated, answers)
+    yield correct.to_numpy(zero_copy_only=False).copy()
+    yield truncated.to_numpy(zero_copy_only=False)
+
+
+def number_texts(column: pa.Array, known: dict[Any, int]) -> npt.NDArray[np.int32]:
+    """Return the number of each row's text; ``known`` gets the new ones: a text that many rows have is there once."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    numbers = [known.setdefault(text, len(known)) for text in encoded.dictionary.to_pylist()]
+    found: npt.NDArray[np.int32] = np.asarray(numbers, np.int32)[encoded.indices.to_numpy()]
+    return found
 
 
 MAX_TEXT_CHARACTERS = 1_000_000

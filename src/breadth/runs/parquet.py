@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError
-from breadth.runs.jsonl import MAX_ROW_BYTES, MAX_ROW_VALUES, read_error, require_regular_file
+from breadth.runs.jsonl import MAX_ROW_BYTES, MAX_ROW_VALUES, OBJECT_VALUES, read_error, require_regular_file
 from breadth.runs.parquet_pages import PageSizes, footer_sizes, longest_row, max_unpacked_bytes, read_page_sizes
 from breadth.runs.paths import is_remote
 
@@ -21,6 +21,8 @@ else:
 
 BATCH_BYTES = 4 << 20
 """Decoded bytes of a batch of Parquet rows, about: as Python objects they take up to ten times as much."""
+BATCH_VALUES = 1 << 20
+"""Values in the lists and structs of a batch, about: truth values take a bit each, and as Python objects 60 bytes."""
 READ_BYTES = 1 << 20
 """Bytes of a column that are fetched from the disk at a time; otherwise pyarrow fetches all of a row group's column."""
 PARQUET_BATCH_ROWS = 8192
@@ -96,6 +98,7 @@ def read_parquet_rows(path: Path, remedy: str = WRITE_AGAIN) -> Iterator[list[di
         with parquet_errors(path, remedy):
             rows = batch.to_pylist()
         yield rows
+        del rows  # the next are made only then
 
 
 def open_parquet(path: Path, read_dictionary: list[str] | None = None) -> pq.ParquetFile:
@@ -106,12 +109,14 @@ def open_parquet(path: Path, read_dictionary: list[str] | None = None) -> pq.Par
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Halve a batch until its parts are small, or one row; raises ValueError where one row is too large."""
-    if batch.nbytes <= BATCH_BYTES:
+    values = sum(count_values(column) for column in batch.columns if pa.types.is_nested(column.type))
+    if batch.nbytes <= BATCH_BYTES and values <= BATCH_VALUES:
         yield batch
         return
     if len(batch) < 2:
-        if batch.nbytes > MAX_ROW_BYTES or sum(map(count_list_values, batch.columns)) > MAX_ROW_VALUES:
-            raise ValueError(f"a single row of {batch.nbytes / 1e6:,.0f} MB is too large to be read")
+        if batch.nbytes > MAX_ROW_BYTES or values > MAX_ROW_VALUES:
+            size = f"{batch.nbytes / 1e6:,.0f} MB and {values:,} values"
+            raise ValueError(f"a single row of {size} is too large to be read")
         yield batch
         return
     middle = len(batch) // 2
@@ -235,9 +240,13 @@ def measure_texts(
     return max(0, total - encoded), widest
 
 
-def count_list_values(array: pa.Array) -> int:
-    """Return how many values are in the lists of a column."""
-    return len(innermost_values(array)) if pa.types.is_nested(array.type) else 0
+def count_values(array: pa.Array) -> int:
+    """Return how many values a column becomes as Python objects, those in its lists and structs included."""
+    if pa.types.is_map(array.type):
+        return OBJECT_VALUES * len(array.keys) + count_values(array.items)
+    if pa.types.is_struct(array.type):
+        return OBJECT_VALUES * len(array) + sum(map(count_values, array.flatten()))
+    return len(array) + count_values(array.flatten()) if pa.types.is_nested(array.type) else len(array)
 
 
 def innermost_values(array: pa.Array) -> pa.Array:

@@ -5,10 +5,9 @@ A log may hold several runs, one after the other: they are split where the steps
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from breadth.base.catalogue import LazyModule
 from breadth.base.errors import BrokenFileError, FileError, SettingsError, redact_address
+from breadth.base.system import temporary_name
 from breadth.runs.jsonl import MAX_ROW_REMARKS, read_json_rows, require_regular_file
 from breadth.runs.names import RENAMED_METRICS, translate
 from breadth.runs.parquet import BATCH_BYTES, READ_BYTES, measure_groups, parquet_errors
@@ -174,9 +174,16 @@ class Run:
     """Metric rows of the runs before this one in the same log."""
     tables: tuple[TableFile, ...] = ()
     """What is known of the Parquet files: those of rollouts, and that of the problems."""
+    source: Path | None = None
+    """The user's file, where the folder is a temporary one that it was imported into."""
+
+    @property
+    def place(self) -> Path:
+        """What errors name: the folder, or the file that was imported."""
+        return self.source or self.folder
 
     def __repr__(self) -> str:
-        place = redact_address(str(self.folder))
+        place = redact_address(str(self.place))
         steps, metrics = len({point.step for point in self.points}), len(self.metric_names())
         return f"<Run {place!r}: steps {steps:,}, metrics {metrics:,}, rollout files {len(self.rollout_files):,}>"
 
@@ -264,31 +271,36 @@ class Run:
         Every column of the schema can be named; one that the trainer did not write is null. A query whose own condition
         selects the rollouts of some steps may name the first and last in ``steps``, so that other files stay closed.
         """
+        batches = list(self.query_batches(sql, *parameters, steps=steps))
+        return pa.Table.from_batches(batches)
+
+    def query_batches(
+        self, sql: str, *parameters: Any, steps: tuple[int, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what `query` returns batch by batch, at least one: of millions of rows, no second copy is needed."""
         import duckdb
 
         try:
-            return self._fetch(sql, parameters, steps)
+            yield from self._fetch(sql, parameters, steps)
         except duckdb.CatalogException as error:
             # Its second line is a guess among DuckDB's own tables.
             problem = str(error).partition("\n")[0].removeprefix("Catalog Error: ")
-            raise BrokenFileError(
-                self.folder, f"cannot answer this query: {problem}", self._describe_views()
-            ) from error
+            raise BrokenFileError(self.place, f"cannot answer this query: {problem}", self._describe_views()) from error
         except duckdb.OutOfMemoryException as error:
             raise BrokenFileError(
-                self.folder, f"needs more than {MEMORY_LIMIT} of memory for this query.", NARROWER_QUERY
+                self.place, f"needs more than {MEMORY_LIMIT} of memory for this query.", NARROWER_QUERY
             ) from error
         except duckdb.Error as error:
             raise BrokenFileError(
-                self.folder, f"cannot answer this query: {error}", "Correct the query, or the file it names."
+                self.place, f"cannot answer this query: {error}", "Correct the query, or the file it names."
             ) from error
         except (OSError, pa.ArrowException) as error:
             raise BrokenFileError(
-                self.folder, f"has a damaged file: {error}", "Delete the file, or restore it; the other steps stay."
+                self.place, f"has a damaged file: {error}", "Delete the file, or restore it; the other steps stay."
             ) from error
 
-    def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> pa.Table:
-        """Fetch a result batch by batch, as long as it stays small enough for memory."""
+    def _fetch(self, sql: str, parameters: Sequence[Any], steps: tuple[int, int] | None) -> Iterator[pa.RecordBatch]:
+        """Yield a result batch by batch, as long as it stays small enough for memory."""
         database = self._database_with_metrics if may_need_metrics(sql) else self.database
         database.execute(f"SET search_path = '{self._select_files(sql, steps)}'")
         longest = max((table.longest for table in self.tables), default=0)
@@ -297,22 +309,22 @@ class Run:
         if result is None:  # nothing but spaces and comments
             raise SettingsError("The query is empty.", "Write SQL, such as SELECT * FROM metrics LIMIT 5.")
         reader = result.to_arrow_reader(rows)
-        batches, size = [], 0
+        size = 0
+        yield pa.RecordBatch.from_pylist([], reader.schema)
         for batch in reader:
-            batches.append(batch)
+            yield batch
             size += batch.nbytes
             if size > MAX_RESULT_BYTES:
                 raise BrokenFileError(
-                    self.folder, f"answers this query with more than {MAX_RESULT_BYTES >> 20} MB.", NARROWER_QUERY
+                    self.place, f"answers this query with more than {MAX_RESULT_BYTES >> 20} MB.", NARROWER_QUERY
                 )
-        return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view for each kind of row that is there; it never reaches for the network."""
         import duckdb
 
-        scratch = Path(tempfile.gettempdir(), f"breadth-{os.getpid()}-{id(self)}.tmp")
+        scratch = temporary_name(Path(tempfile.gettempdir(), "breadth-query"))
         connection = duckdb.connect(
             config={
                 "autoinstall_known_extensions": False,
@@ -424,27 +436,40 @@ def read_points(path: Path) -> tuple[list[MetricPoint], list[Remark]]:
     remarks: list[Remark] = []
     bad = size = 0
     names = MetricNames()
-    for rows in read_json_rows(path) if is_listed(path) else ():
-        if isinstance(rows, Remark):
-            remarks.append(rows)
+    blocks = read_json_rows(path) if is_listed(path) else ()
+    for found in chain.from_iterable(map(parse_points, blocks)):  # which keeps no block while the next is read
+        if isinstance(found, Remark):
+            remarks.append(found)
             continue
-        for number, row in rows:
-            try:
-                point = MetricPoint.from_row(row)
-                points.append(replace(point, values=names.keep_known(point.values)))
-                size += points[-1].size
-            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-                bad += 1
-                if bad <= MAX_ROW_REMARKS:
-                    problem = f"not a metric row ({error!r}), left out."
-                    remarks.append(Remark(problem, str(path), number, "Delete the row."))
+        number, point = found
+        if isinstance(point, Exception):
+            bad += 1
+            if bad <= MAX_ROW_REMARKS:
+                remarks.append(Remark(f"not a metric row ({point!r}), left out.", str(path), number, "Delete the row."))
+            continue
+        points.append(replace(point, values=names.keep_known(point.values)))
+        size += points[-1].size
         if size > MAX_POINTS_BYTES:
             problem = f"more metrics than fit into {MAX_POINTS_BYTES >> 20} MB; the rows behind it were left out."
-            remarks.append(Remark(problem, str(path), rows[-1][0], "Log fewer metrics, or less often."))
+            remarks.append(Remark(problem, str(path), number, "Log fewer metrics, or less often."))
             break
     if bad > MAX_ROW_REMARKS:
         remarks.append(Remark(f"{bad - MAX_ROW_REMARKS:,} more rows are no metric rows; left out.", str(path)))
     return points, remarks + names.remarks(str(path))
+
+
+def parse_points(
+    rows: Sequence[tuple[int, dict[str, Any]]] | Remark,
+) -> Iterator[tuple[int, MetricPoint | Exception] | Remark]:
+    """Yield the metric rows of a block, numbered; what is wrong with one that is none; and the block's remark."""
+    if isinstance(rows, Remark):
+        yield rows
+        return
+    for number, row in rows:
+        try:
+            yield number, MetricPoint.from_row(row)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            yield number, error.with_traceback(None)  # its frames hold the row
 
 
 def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header, list[MetricPoint]]:
@@ -460,34 +485,89 @@ def translate_points(header: Header, points: list[MetricPoint]) -> tuple[Header,
 def newest_attempts(folder: Path, points: Iterable[MetricPoint]) -> tuple[list[Path], list[Remark]]:
     """List the rollout files that count: those of each step's newest whole attempt; with remarks on attempts cut short.
 
-    An attempt has a step whole when it went on to a later one, or has as many files of it as the attempt before.
+    An attempt has a step whole when it went on to a later one, or has as many files of it as the attempt before. Where
+    it logged metrics of the next step it may still be writing this one's rollouts.
     """
-    attempts: dict[tuple[str, ...], dict[int, list[Path]]] = {}
-    last_step: dict[tuple[int, int], int] = {}
+    found = RolloutFiles.find(folder)
+    last_step = dict(found.last_step)
     for point in points:
         place = (point.rank, point.attempt)
-        last_step[place] = max(point.step, last_step.get(place, point.step))
-    for path in sorted(folder.glob("*.parquet")):
-        found = ROLLOUT_FILE_NAME.fullmatch(path.name)
-        key, attempt = (found.groups()[:3], int(found[4])) if found else ((path.name,), 0)
-        attempts.setdefault(key, {}).setdefault(attempt, []).append(path)
-        if found:
-            place = (int(found[3]), attempt)
-            last_step[place] = max(int(found[2]), last_step.get(place, 0))
-    files: list[Path] = []
-    remarks: list[Remark] = []
-    for key, found_by_attempt in attempts.items():
-        chosen: list[Path] = []
-        for attempt, paths in sorted(found_by_attempt.items()):
-            if len(paths) >= len(chosen) or last_step[int(key[2]), attempt] > int(key[1]):
-                chosen = paths
+        last_step[place] = max(point.step - 1, last_step.get(place, point.step - 1))
+    files, remarks = found.others, found.remarks
+    left_behind: dict[int, int] = {}
+    for (_, step), by_rank in found.steps.items():
+        chosen: dict[int, int] = {}
+        for rank, attempts in by_rank.items():
+            for attempt, paths in sorted(attempts.items()):
+                if rank not in chosen or len(paths) >= len(attempts[chosen[rank]]) or last_step[rank, attempt] > step:
+                    chosen[rank] = attempt
+                else:
+                    problem = (
+                        "its attempt was stopped inside this step, or is still in it; the rows of the one before count."
+                    )
+                    remarks.append(Remark(problem, str(paths[0])))
+        starts = {(attempt, found.first_step[rank, attempt]) for rank, attempt in chosen.items()}
+        for rank, attempt in chosen.items():
+            if found.is_left_behind(rank, starts):
+                left_behind[rank] = min(step, left_behind.get(rank, step))
             else:
-                problem = (
-                    "its attempt was stopped inside this step, or is still in it; the rows of the one before count."
-                )
-                remarks.append(Remark(problem, str(paths[0])))
-        files += chosen
+                files += by_rank[rank][attempt]
+    if left_behind:
+        ranks = f"{len(left_behind)} ranks took no part in the newest attempt"
+        problem = f"{ranks}; of steps that it has, from {min(left_behind.values()):,} on, their rows do not count."
+        remarks.append(Remark(problem, str(folder)))
     return files, remarks
+
+
+@dataclass(frozen=True)
+class RolloutFiles:
+    """The files in a folder of rollouts, by their names."""
+
+    steps: dict[tuple[str, int], dict[int, dict[int, list[Path]]]] = field(default_factory=dict)
+    """Files by split and step, rank, and attempt."""
+    others: list[Path] = field(default_factory=list)
+    """Files with other names."""
+    remarks: list[Remark] = field(default_factory=list)
+    """Files with names that nothing can be done with."""
+    first_step: dict[tuple[int, int], int] = field(default_factory=dict)
+    """First step of a rank's attempt."""
+    last_step: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Its last step."""
+
+    @classmethod
+    def find(cls, folder: Path) -> RolloutFiles:
+        """List the Parquet files of a folder."""
+        files = cls()
+        for path in sorted(folder.glob("*.parquet")):
+            found = ROLLOUT_FILE_NAME.fullmatch(path.name)
+            if found is not None:
+                step, rank, attempt = map(int, found.groups()[1:4])
+                by_rank = files.steps.setdefault((found[1], step), {})
+                by_rank.setdefault(rank, {}).setdefault(attempt, []).append(path)
+                place = (rank, attempt)
+                files.first_step[place] = min(step, files.first_step.get(place, step))
+                files.last_step[place] = max(step, files.last_step.get(place, step))
+            elif path.name.isprintable():
+                files.others.append(path)
+            else:
+                name = str(path).encode("utf-8", "backslashreplace").decode()
+                files.remarks.append(Remark("its name is no text, left out.", name, None, "Rename or delete it."))
+        return files
+
+    @cached_property
+    def newest(self) -> dict[int, int]:
+        """The newest attempt of each rank."""
+        return dict(sorted(self.first_step))
+
+    def is_left_behind(self, rank: int, starts: Iterable[tuple[int, int]]) -> bool:
+        """Say whether a rank took no part in the attempt that a step is read from: a run may go on with fewer ranks.
+
+        ``starts``: the attempts that the step is read from, each with the step it began at.
+        Had it taken part, its newest attempt would begin where that of the others begins. (Attempts are counted rank by
+        rank: a lower number alone says nothing.)
+        """
+        own = self.newest[rank]
+        return any(attempt > own and begun > self.first_step[rank, own] for attempt, begun in starts)
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,7 @@ class MetricNames:
             return dict(zip(map(known.__getitem__, values), values.values(), strict=True))
         for name in values:
             if name not in known and len(known) < MAX_METRICS:
-                known[name] = name
+                known[name] = redact_text(name)
         kept = {known[name]: value for name, value in values.items() if name in known}
         self.dropped += len(values) - len(kept)
         return kept
@@ -325,6 +325,10 @@ class Header:
     """What was odd about the input."""
     remarks_left_out: int = 0
     """How many remarks were too many to keep."""
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, self.reward_levels)):
+            object.__setattr__(self, "reward_levels", ())
 
 
 def read_header(folder: Path) -> Header:

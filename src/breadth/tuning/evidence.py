@@ -134,7 +134,7 @@ def build_evidence(
     ]
     if not whole:
         raise MeasureError(
-            f"{run.folder} holds no question with all its samples.",
+            f"{run.place} holds no question with all its samples.",
             "Run the same command again: it resumes the sweep.",
         )
     references = read_references(run)

@@ -44,6 +44,27 @@ def mapping_in(text: str) -> dict[str, str]:
     return parse_columns([after for word, after in pairwise(words) if word == "--map"]) or {}
 
 
+@pytest.mark.parametrize("text", ["...", "We add both numbers and get 5."])
+def test_completions_without_a_step_are_asked_about(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "a.jsonl", [{"id": number // 4, "text": text, "score": number % 2} for number in range(40)])
+    with pytest.raises(UnknownFormatError, match="one row per completion, not per step") as refused:
+        import_files([path], tmp_path / "run")
+    found = mapping_in(refused.value.remedy)
+    assert found == {"reward": "score", "problem": "COLUMN", "completion": "text"}
+    import_files([path], tmp_path / "run", importers=importers_with(found | {"problem": "id"}))
+    count = "SELECT count(DISTINCT problem) p, count(completion) n FROM rollouts WHERE split = 'eval'"
+    assert Run.open(tmp_path / "run").query(count).to_pylist() == [{"p": 10, "n": 40}]
+
+
+@pytest.mark.parametrize(
+    "labels", [{"id": 7, "env": "math"}, {"text": "ok"}, {"id": 7, "text": "ok", "loss": 1, "kl": 2}]
+)
+def test_a_log_without_a_step_is_still_one(tmp_path: Path, labels: dict[str, Any]) -> None:
+    path = write(tmp_path / "a.jsonl", [{**labels, "reward": number / 32} for number in range(20)])
+    import_files([path], tmp_path / "run")
+    assert len(Run.open(tmp_path / "run").series("reward")) == 20
+
+
 @pytest.mark.parametrize("problem", ["question_id", "which"])
 def test_the_mapping_to_copy_works(tmp_path: Path, problem: str) -> None:
     rows = rollouts(step="iteration", problem=problem, completion="text", reward="points")

@@ -104,8 +104,10 @@ def test_texts_come_with_their_problem_and_grade(make: Any) -> None:
 
 def test_what_was_kept_is_counted_in_the_steps_that_have_lists(make: Any) -> None:
     group = ["a", "a", "b", "b", "c"]
-    some = rows(5, group=group, reward=[1.0, 1.0, 0.0, 1.0, 1.0], logprobs=[[-1.0], [-1.0], [-1.0], None, [-1.0]])
-    none = rows(5, group=group, reward=[1.0] * 5)
+    some = rows(
+        5, group=group, problem=group, reward=[1.0, 1.0, 0.0, 1.0, 1.0], logprobs=[[-1.0], [-1.0], [-1.0], None, [-1.0]]
+    )
+    none = rows(5, group=group, problem=group, reward=[1.0] * 5)
     evidence = make(rollouts={step: some if step > 16 else none for step in range(1, 33)})
     ends = training_ends(evidence)
     assert ends is not None

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from breadth.base.errors import ServerError
+from breadth.base.errors import BrokenFileError, ServerError
 from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Sampling
 from breadth.runtime.sampler import Meter, SampleRequest
@@ -278,3 +278,17 @@ def test_a_model_with_code_of_its_own_is_refused_without_a_question(
     with pytest.raises(ValueError, match="trust_remote_code"):
         TransformersSampler.load(tmp_path)
     assert asked == []
+
+
+def test_pickled_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *_, **__: None)
+    size = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=8, **size))
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(BrokenFileError, match="safetensors"):
+        TransformersSampler.load(tmp_path)
+    model.save_pretrained(tmp_path)
+    assert TransformersSampler.load(tmp_path).model.config.hidden_size == 8

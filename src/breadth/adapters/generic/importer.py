@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,9 +30,11 @@ from breadth.adapters.generic.layout import (
     describe_unmapped,
     infer_layout,
     is_evaluation,
+    is_unmapped_rollouts,
     rollout_layout,
 )
 from breadth.adapters.generic.tables import (
+    MIN_COMPLETION_CHARS,
     NumberedRows,
     flatten_row,
     is_numeric,
@@ -94,11 +97,17 @@ class GenericImporter:
         check_mapping(self.mapping)
 
     def recognises(self, path: Path, start: bytes) -> str | None:
-        """Look at the columns; with a mapping, the file must have a column it names, or one spelled much like it."""
+        """Look at the columns; with a mapping, the file must have a column it names, or one spelled much like it.
+
+        Completions whose columns have names of their own are refused with the mapping to give.
+        """
         seen = preview_table(path, start)
         layout = infer_layout(seen.columns) if seen else None
         if not layout and (inside := preview_document(path, start)) is not None:
             seen, layout = inside, infer_layout(inside.columns)
+        is_asked = seen is not None and not layout and not self.mapping and b"\n" in start.strip()
+        if seen and is_asked and is_unmapped_rollouts(seen.columns, seen.long_texts):
+            raise no_mapping_error(path, seen.columns)
         if not layout and not self.mapping and is_console_log(path, start):
             return CONSOLE_KIND
         if seen is None:
@@ -136,6 +145,8 @@ class GenericImporter:
                     batch = [(number, flatten_row(row)) for number, row in batch]
                 table = table or self._open_table(batch, path, content)
                 yield from table.records(batch)
+                batch.clear()
+            del found  # a row may take half a gigabyte, and the next as much
         yield from table.remarks() if table else ()
 
     def split_stacked_runs(self, path: Path, kind: str) -> dict[str, GenericImporter]:
@@ -143,7 +154,7 @@ class GenericImporter:
         if kind == CONSOLE_KIND:
             return {}
         form, _, content = kind.partition(" ")
-        batches = (batch for batch in read_rows(path, form) if not isinstance(batch, Remark))
+        batches = (() if isinstance(batch, Remark) else batch for batch in read_rows(path, form))
         run_columns = () if content == "evaluation" else RUN_COLUMNS
         arm_columns = () if content == "metrics" else self._arm_columns(content)
         runs = find_stacked_runs(batches, run_columns, arm_columns)
@@ -248,11 +259,11 @@ def find_stacked_runs(
     A run is a combination of values; a column that says the same as those before it, in other words, is left out.
     """
     seen: dict[StackedRun, None] = {}
-    for batch in batches:
-        for _, row in batch:
-            if len(seen) <= MAX_STACKED_RUNS**2:
-                wanted = (name for name in row if is_condition(name, row[name], (*run_columns, *arms)))
-                seen[tuple((name, as_text(row[name])) for name in wanted)] = None
+    for _, row in chain.from_iterable(batches):
+        if len(seen) <= MAX_STACKED_RUNS**2:
+            wanted = (name for name in row if is_condition(name, row[name], (*run_columns, *arms)))
+            seen[tuple((name, as_text(row[name])) for name in wanted)] = None
+        del row  # it may take half a gigabyte, and the next as much
     values: dict[str, set[str]] = {}
     for name, value in (pair for run in seen for pair in run):
         values.setdefault(name, set()).add(value)
@@ -309,10 +320,6 @@ def refuse_summaries(columns: Iterable[str], path: Path) -> None:
         )
 
 
-MIN_COMPLETION_CHARS = 20
-"""Characters from which a text may be a completion; a shorter one is a label or a state."""
-
-
 MAX_ROWS_PER_STEP = 2
 """Rows with the same metric at one step that a log may have: two processes may write into it."""
 MAX_WRITERS = 16
@@ -336,8 +343,7 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
     crowd = rows_per_step(rows, step, aside)
     is_rollout = has_text or has_problem or bool(found & OUTCOME_COLUMNS)
     if (has_text and has_problem) or (is_rollout and crowd > MAX_ROWS_PER_STEP):
-        problem, options = describe_unmapped(columns)
-        raise UnknownFormatError(path, problem, f"Say which column is what: {options}")
+        raise no_mapping_error(path, columns)
     if crowd > MAX_WRITERS:
         raise UnknownFormatError(
             path,
@@ -345,6 +351,12 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
             f"If a row is a completion, say which column is what: {describe_unmapped(columns)[1]}. If not, keep one row"
             " of each step.",
         )
+
+
+def no_mapping_error(path: Path, columns: Mapping[str, bool]) -> UnknownFormatError:
+    """Return the error for completions whose columns have names of their own, with the mapping to copy."""
+    problem, options = describe_unmapped(columns)
+    return UnknownFormatError(path, problem, f"Say which column is what: {options}")
 
 
 def rows_per_step(rows: NumberedRows, step: str, aside: Collection[str | None]) -> float:

@@ -85,6 +85,12 @@ OUTCOME_COLUMNS = frozenset({"completion", "answer", "correct"})
 """At least one of these makes a row a rollout."""
 IDENTIFYING_COLUMNS = frozenset({"problem", "prompt"})
 """One of these says what the rollout is about."""
+ID_NAMES = frozenset({"id", "idx", "index", "uid", "uuid", "item", "item_id", "row_id"})
+"""Names of a column that may say what a row is about, or only number the rows."""
+TEXT_NAMES = frozenset(
+    {*ROLLOUT_NAMES["completion"], "text", "content", "reply", "solution", "generated", "transcript"}
+)
+"""Names of a column that holds what a model wrote, however short it is."""
 ARM = "arm"
 """Name of a column whose values are conditions: the rows of each are a run of their own."""
 MAPPABLE_NAMES = frozenset({*ROLLOUT_COLUMN_NAMES, *PROBLEM_COLUMN_NAMES, *METRIC_NAMES, "time", ARM} - {"extra"})
@@ -170,6 +176,22 @@ def is_training_metric(name: str) -> bool:
     return found is not None and found[0] not in ("epoch", "length", "seconds_per_step", "tokens_seen")
 
 
+def is_unmapped_rollouts(columns: Mapping[str, bool], long_texts: Collection[str]) -> bool:
+    """Say whether rows without a step are completions whose columns have names of their own, and no log.
+
+    They have a text and something that says what it is about, and fewer metrics of training than a log.
+    """
+    if metric_layout(columns, {}).their_name("step") is not None:
+        return False
+    found = rollout_layout(columns, {}).columns
+    has_id = not ID_NAMES.isdisjoint(map(str.casefold, columns)) or not {"problem", "sample", "group"}.isdisjoint(
+        found.values()
+    )
+    texts = {name for name, numeric in columns.items() if not numeric and name.casefold() in TEXT_NAMES}
+    metrics = {match[0] for name in columns if is_training_metric(name) and (match := match_name(name))}
+    return has_id and bool(texts | set(long_texts)) and len(metrics) < MIN_STEPLESS_METRICS
+
+
 def describe_unmapped(columns: Mapping[str, bool]) -> tuple[str, str]:
     """Return the problem of rollouts that lack a column's name we know, and the options of the mapping to copy.
 
@@ -177,12 +199,16 @@ def describe_unmapped(columns: Mapping[str, bool]) -> tuple[str, str]:
     """
     found = {ours: theirs for theirs, ours in rollout_layout(columns, {}).columns.items()}
     texts = [name for name, numeric in columns.items() if not numeric and name not in found.values()]
-    numbers = [name for name, numeric in columns.items() if numeric and name not in found.values()]
+    numbers = [
+        name
+        for name, numeric in columns.items()
+        if numeric and name not in found.values() and name.casefold() not in ID_NAMES
+    ]
     unknown = []
     if IDENTIFYING_COLUMNS.isdisjoint(found):
         unknown.append("problem")
         found["problem"] = "COLUMN"
-    if "reward" not in found:
+    if {"reward", "correct"}.isdisjoint(found):
         found["reward"] = numbers.pop() if len(numbers) == 1 else "COLUMN"
     if "completion" not in found:
         unknown.append("completion")

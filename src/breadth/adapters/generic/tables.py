@@ -265,6 +265,8 @@ def next_record(reader: Iterator[list[str]]) -> list[str] | None:
 
 NumberedRows = list[tuple[int, dict[str, Any]]]
 """Numbered rows, each column -> value."""
+MIN_COMPLETION_CHARS = 20
+"""Characters from which a text may be a completion; a shorter one is a label or a state."""
 MAX_COLUMN_NAME_LENGTH = 200
 """Characters of a column's name; a longer first line is no header."""
 
@@ -277,6 +279,8 @@ class TablePreview:
     """JSONL, JSON, CSV, Parquet, or Document: one JSON object that contains the rows."""
     columns: Mapping[str, bool]
     """Column -> whether its first values are numbers."""
+    long_texts: frozenset[str] = frozenset()
+    """Columns whose first values are texts long enough for a completion."""
 
 
 def preview_table(path: Path, start: bytes) -> TablePreview | None:
@@ -319,10 +323,13 @@ def is_numeric(value: Any) -> bool:
 def preview_of_rows(form: str, rows: list[dict[str, Any]]) -> TablePreview | None:
     """Return the columns of the first rows, and which hold numbers."""
     columns: dict[str, bool] = {}
+    long_texts: set[str] = set()
     for row in rows:
         for name, value in flatten_row(row).items():
             columns[name] = columns.get(name, False) or is_numeric(value)
-    return TablePreview(form, columns) if columns else None
+            if isinstance(value, str) and len(value) >= MIN_COMPLETION_CHARS:
+                long_texts.add(name)
+    return TablePreview(form, columns, frozenset(long_texts)) if columns else None
 
 
 def preview_document(path: Path, start: bytes) -> TablePreview | None:
@@ -351,7 +358,8 @@ def preview_csv(text: bytes) -> TablePreview | None:
         return None
     rows = [dict(zip(header, header_cells(line), strict=False)) for line in lines[1:]]
     known = {name: any(is_numeric(row.get(name)) for row in rows) for name in header if name}
-    return TablePreview("CSV", known) if known else None
+    long_texts = {name for row in rows for name, cell in row.items() if len(cell) >= MIN_COMPLETION_CHARS}
+    return TablePreview("CSV", known, frozenset(long_texts)) if known else None
 
 
 def preview_parquet(path: Path) -> TablePreview | None:

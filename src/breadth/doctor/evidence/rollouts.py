@@ -15,7 +15,7 @@ from breadth.doctor.evidence.scores import is_training_run
 from breadth.doctor.finding import CannotTell
 from breadth.measure.intervals import Bounds, Columns, Interval, quotient, resample
 from breadth.measure.validate import FloatArray, IntArray
-from breadth.runs.outcomes import MAX_TEXT_CHARACTERS, correctness_sql
+from breadth.runs.outcomes import GROUP_SQL, MAX_TEXT_CHARACTERS, correctness_sql
 from breadth.runs.reader import Run
 
 Names = npt.NDArray[np.object_]
@@ -230,12 +230,11 @@ def count_recorded(run: Run, window: Window, column: str) -> RecordedCounts:
     Rollouts that were dropped because of their outcome bias means over the rest.
     """
     table = run.query(
-        f"""WITH seen AS (SELECT step, coalesce("group", problem) AS band, coalesce(reward, advantage) AS score,
-                                 {column} IS NOT NULL AS present
+        f"""WITH seen AS (SELECT {GROUP_SQL}, coalesce(reward, advantage) AS score, {column} IS NOT NULL AS present
                           FROM rollouts WHERE split = ? AND step BETWEEN ? AND ?),
                  bands AS (SELECT step, count(*) AS drawn, count(*) FILTER (WHERE present) AS present,
                                   count(score) > 1 AS known, count(score) > 1 AND min(score) = max(score) AS flat
-                           FROM seen GROUP BY step, band)
+                           FROM seen GROUP BY {GROUP_SQL})
             SELECT sum(drawn) AS drawn, sum(present) AS present,
                    count(*) FILTER (WHERE known) AS known, count(*) FILTER (WHERE flat) AS flat
             FROM bands WHERE step IN (SELECT step FROM bands GROUP BY step HAVING sum(present) > 0)""",  # noqa: S608 - the column is ours

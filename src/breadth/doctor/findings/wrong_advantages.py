@@ -14,7 +14,7 @@ from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded
 from breadth.measure.intervals import Interval, mean_interval
 from breadth.measure.validate import BoolArray, FloatArray, IntArray
 from breadth.report.sections import Fact, Severity
-from breadth.runs.outcomes import rollout_steps
+from breadth.runs.outcomes import GROUP_SQL, rollout_steps
 from breadth.runs.reader import Run
 from breadth.runs.schema import REWARD_PREFIX
 
@@ -205,7 +205,8 @@ def read_scored(run: Run) -> Scored:
     per_token = "CASE WHEN list_min(advantages) = list_max(advantages) THEN advantages[1] END"
     advantage = "advantage" if "advantage" in run.columns else per_token
     table = run.query(
-        f"""SELECT step, coalesce("group", problem, '') AS band, reward, {advantage} AS advantage FROM rollouts
+        f"""SELECT step, dense_rank() OVER (ORDER BY {GROUP_SQL}) AS band, reward, {advantage} AS advantage
+            FROM rollouts
             WHERE split = 'train' AND step IN ({", ".join(str(int(step)) for step in chosen) or "NULL"})""",  # noqa: S608 - numbers and our own names
     )
     rewards, advantages = (
@@ -214,10 +215,8 @@ def read_scored(run: Run) -> Scored:
     )
     known = np.isfinite(rewards) & np.isfinite(advantages)
     stepped = table.column("step").to_numpy()[known]
-    bands = np.array([str(band) for band in table.column("band").to_pylist()], dtype=object)[known]
     numbers = np.unique(stepped, return_inverse=True)[1]
-    _, named = np.unique(bands.astype(str), return_inverse=True)
-    groups = np.unique(np.stack([numbers, named], axis=1), axis=0, return_inverse=True)[1].ravel()
+    groups = np.unique(table.column("band").to_numpy()[known], return_inverse=True)[1]
     return Scored(rewards[known], advantages[known], groups, numbers)
 
 

@@ -166,7 +166,7 @@ async def pause_before_retry(
 def refuse_credentials(url: str) -> None:
     """Refuse an address with a user name, a password or a query in it: addresses are logged and written to files."""
     if has_credentials(url) or "?" in url or "#" in url:
-        address = url.strip() if "://" in url else f"http://{url.strip()}"
+        address = url.strip() if "://" in url else f"http://{url.strip().lstrip('/')}"
         raise SettingsError(
             f"The address {redact_address(address)} has a user name, a password or a query in it.",
             "Give the address without them, and the server's key in the environment.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from breadth.base.errors import MissingExtraError, ServerError
+from breadth.base.errors import BrokenFileError, MissingExtraError, ServerError
 from breadth.inference.confidence import token_confidence
 from breadth.inference.halting import Watcher
 from breadth.inference.records import Candidate, Finish, Sampling
@@ -82,7 +82,8 @@ class TransformersSampler:
     def load(cls, source: str | Path, *, gguf_file: str | None = None, device: str = "cpu") -> TransformersSampler:
         """Load model and tokenizer from a folder or a hub name; ``gguf_file`` in it is unpacked to float32.
 
-        Nothing from the folder is executed: transformers refuses models with their own code.
+        Nothing from the folder is executed or unpickled: transformers refuses models with their own code, and weights
+        are read from safetensors or GGUF.
         """
         try:
             import torch
@@ -91,9 +92,20 @@ class TransformersSampler:
             raise MissingExtraError("Sampling from a model in this process", "train") from error
         options: dict[str, Any] = {} if gguf_file is None else {"gguf_file": gguf_file}
         tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, **options)
-        model = AutoModelForCausalLM.from_pretrained(
-            str(source), dtype=torch.float32, trust_remote_code=False, **options
-        )
+        if gguf_file is None:
+            options["use_safetensors"] = True
+        try:
+            model = AutoModelForCausalLM.from_pretrained(
+                str(source), dtype=torch.float32, trust_remote_code=False, **options
+            )
+        except OSError as error:
+            first = str(error).strip().partition("\n")[0]
+            raise BrokenFileError(
+                source,
+                f"cannot be loaded as a model of transformers: {first}",
+                "Give a folder with config.json, the tokenizer and the weights as safetensors (where they are pickled,"
+                " save them with save_pretrained), or the name of a public model.",
+            ) from error
         return cls(model.eval().to(device), tokenizer)
 
     @property
