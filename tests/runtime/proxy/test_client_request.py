@@ -83,6 +83,32 @@ def test_millions_of_lists_are_refused_before_they_are_read(monkeypatch: pytest.
     assert caught.value.status == 400
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 20_000}]},
+        {"messages": HELLO, "stop": ["a"] * 100_000},
+        {"messages": HELLO, "logit_bias": {str(token): 1 for token in range(100_000)}},
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_read(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = orjson.dumps(fields)
+    monkeypatch.setattr(orjson, "loads", lambda _: pytest.fail("the body was read"))
+    assert "use at most" in refused(CHAT, raw).message
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, "b"]},\n' * 50_000, '\\"' * 200_000, "[" * 300_000])
+def test_what_stands_in_a_long_text_is_not_counted(text: str) -> None:
+    messages = [{"role": "user", "content": text}]
+    assert read_request(CHAT, orjson.dumps({"messages": messages})).prompt == tuple(messages)
+
+
+def test_a_prompt_of_a_million_token_ids_is_read() -> None:
+    assert read_request(TEXT, orjson.dumps({"prompt": [1] * 1_000_000})).total_replies == 1
+
+
 def test_a_misspelt_wish_gets_the_nearest_spelling() -> None:
     assert "'policy'" in refused(CHAT, {"messages": HELLO, "breadth": {"polcy": "vote"}}).message
 

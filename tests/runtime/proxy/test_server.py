@@ -319,11 +319,30 @@ def test_large_bodies_of_one_client_wait_for_one_another_and_nobody_else_does(se
             large = orjson.dumps(ASKED) + body.encode()
             waiting = asyncio.create_task(served.post(raw=large, headers={"Authorization": f"Bearer {KEY}"}))
             await wait_until(lambda: served.proxy.bodies.users == 3)
+            zipped = {"Authorization": f"Bearer {KEY}", "Content-Encoding": "gzip"}
+            unfolding = asyncio.create_task(served.post(raw=gzip.compress(large), headers=zipped))
+            await wait_until(lambda: served.proxy.bodies.users == 4)
             for raw, key in ((large, OTHER_KEY), (orjson.dumps(ASKED), KEY)):
                 assert (await served.post(raw=raw, headers={"Authorization": f"Bearer {key}"})).status == 200
             assert not waiting.done()
+            assert not unfolding.done()
             for _, writer in slow:
                 writer.close()
+            assert ((await waiting).status, (await unfolding).status) == (200, 200)
+
+    asyncio.run(main())
+
+
+def test_large_bodies_are_made_sense_of_one_after_the_other(serving: Any) -> None:
+    large = orjson.dumps(ASKED) + b" " * 70_000
+
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            async with served.proxy.reading:
+                waiting = asyncio.create_task(served.post(raw=large))
+                await wait_until(lambda: served.proxy.in_flight == 1)
+                assert (await served.post(**ASKED)).status == 200, "a small one does not wait"
+                assert not waiting.done()
             assert (await waiting).status == 200
 
     asyncio.run(main())

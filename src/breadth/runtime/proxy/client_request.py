@@ -35,10 +35,12 @@ SAMPLING_ALIASES = {
 """Other names for some of them: OpenAI's newer one, and llama.cpp's, which take precedence there."""
 COUNT_FIELDS = ("n", "n_cmpl", "best_of")
 """Fields that ask for several completions of one prompt; the second is llama.cpp's."""
-MAX_BODY_BRACKETS = 200_000
-"""Opening brackets in a body at most, those in texts too. Millions of empty lists fit in 8 MB, and reading them would
-keep everybody else waiting for seconds.
+MAX_BODY_OBJECTS = 20_000
+"""Lists and objects in a body at most: a chat of thousands of turns with tool calls has fewer. Each takes hundreds of
+bytes in memory and is looked at for every sample, and 8 MB hold millions.
 """
+MAX_BODY_TEXTS = 100_000
+"""Texts and names of fields in a body at most."""
 _OWN_FIELDS = frozenset(
     {
         *SAMPLING_FIELDS,
@@ -188,11 +190,29 @@ def prepend_system(prompt: Any, system: str) -> Any:
     raise ApiError(400, message, param="prompt", code="invalid_value")
 
 
+def check_size(raw: bytes) -> None:
+    """Refuse a body of too many values before they are read; what stands in a text is not counted, however long."""
+    if count_brackets(raw) <= MAX_BODY_OBJECTS and raw.count(b'"') <= 2 * MAX_BODY_TEXTS:
+        return
+    bare = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # every quote that is left begins or ends a text
+    texts = bare.count(b'"') // 2
+    if texts > MAX_BODY_TEXTS:
+        message = f"The body has {texts:,} texts and names of fields: use at most {MAX_BODY_TEXTS:,}."
+        raise ApiError(400, message, code="bad_json")
+    objects = count_brackets(b"".join(bare.split(b'"')[::2]))
+    if objects > MAX_BODY_OBJECTS:
+        message = f"The body has {objects:,} lists and objects: use at most {MAX_BODY_OBJECTS:,}."
+        raise ApiError(400, message, code="bad_json")
+
+
+def count_brackets(raw: bytes) -> int:
+    """Return the opening brackets in some bytes."""
+    return raw.count(b"[") + raw.count(b"{")
+
+
 def read_request(path: str, raw: bytes) -> ClientRequest:
     """Read a request; raises ApiError with the name of the wrong field."""
-    if raw.count(b"[") + raw.count(b"{") > MAX_BODY_BRACKETS:
-        message = f"The body has more lists and objects than this server reads: use at most {MAX_BODY_BRACKETS:,}."
-        raise ApiError(400, message, code="bad_json")
+    check_size(raw)
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -197,10 +197,16 @@ async def complete(request: web.Request) -> web.StreamResponse:
     """Read a request for a completion, and answer it; one whose body has not come takes nobody's place."""
     proxy = request.app[PROXY]
     raw = await read_body(request, proxy)
+    if len(raw) > SMALL_BODY_BYTES:  # one after the other, and between two of them it is everybody else's turn
+        async with proxy.reading:
+            await asyncio.sleep(0)
+            call = read_request(request.path, raw)
+    else:
+        call = read_request(request.path, raw)
     check_room(proxy)
     proxy.answering += 1
     try:
-        return await answer_completion(request, proxy, read_request(request.path, raw))
+        return await answer_completion(request, proxy, call)
     finally:
         proxy.answering -= 1
 
@@ -235,18 +241,18 @@ async def read_body(request: web.Request, proxy: Proxy) -> bytes:
     try:
         async with asyncio.timeout(proxy.limits.read_seconds):
             raw = await read_up_to(request.content, min(SMALL_BODY_BYTES, proxy.limits.max_body_bytes))
-            if len(raw) > SMALL_BODY_BYTES:
+            if len(raw) > SMALL_BODY_BYTES or encoding != "identity":
                 async with proxy.bodies.hold(client):
                     raw += await read_up_to(request.content, proxy.limits.max_body_bytes - len(raw))
+                    if encoding != "identity" and len(raw) <= proxy.limits.max_body_bytes:
+                        return await asyncio.to_thread(inflate, raw, encoding, proxy.limits.max_body_bytes)
     except TimeoutError as error:
         raise ApiError(408, "The body did not come in time.", code="slow_body") from error
     except web.RequestPayloadError as error:
         raise body_not_readable() from error
     if len(raw) > proxy.limits.max_body_bytes:
         raise body_too_large(proxy.limits.max_body_bytes)
-    if encoding == "identity":
-        return raw
-    return await asyncio.to_thread(inflate, raw, encoding, proxy.limits.max_body_bytes)
+    return raw
 
 
 def inflate(raw: bytes, encoding: str, max_bytes: int) -> bytes:
