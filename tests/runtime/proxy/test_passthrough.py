@@ -46,10 +46,10 @@ def call(path: str = "/v1/chat/completions", **fields: Any) -> ClientRequest:
 
 
 def test_a_policy_in_words_changes_nothing() -> None:
-    assert upstream_body(call(top_k=-1, odd={"x": 1}), PLAIN, "", ServerDialect()) == {
+    assert upstream_body(call(top_k=-1, metadata={"x": 1}), PLAIN, "", ServerDialect()) == {
         "messages": HELLO,
         "top_k": -1,
-        "odd": {"x": 1},
+        "metadata": {"x": 1},
     }
 
 
@@ -390,7 +390,7 @@ def test_a_file_of_the_operators_fills_in_what_the_client_leaves_open(serving: A
             assert got.json["breadth"]["cost"]["money"] == 3.0
             await served.ask(max_completion_tokens=2)
             body = served.fake.requests[1].body
-            assert (body["max_completion_tokens"], "max_tokens" in body) == (2, False)
+            assert (body["max_tokens"], "max_completion_tokens" in body) == (2, False)
 
     asyncio.run(main())
 

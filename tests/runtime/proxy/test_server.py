@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +32,7 @@ from breadth.inference.policy import Policy
 from breadth.inference.records import Budget, Sampling
 from breadth.inference.strategies.vote import Vote
 from breadth.runtime.proxy.access import ProxyLimits
+from breadth.runtime.proxy.client_request import CAP_FIELDS
 from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.proxy.proxy import Proxy
 from breadth.runtime.proxy.routing import Policies
@@ -128,6 +129,45 @@ def test_a_policy_a_request_may_name_keeps_the_operators_budget_and_system_messa
                 assert body["max_tokens"] <= 3
                 assert not body.keys() & {"n_predict", "max_completion_tokens"}
             assert served.proxy.ledger.spent.output_tokens <= 6
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fields", [{"max_completion_tokens": 2}, {"n_predict": 2}, {"n_predict": 2, "max_tokens": 3}])
+def test_the_policys_cap_reaches_the_upstream_under_the_name_that_every_server_knows(
+    serving: Any, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    dump(replace(STRICT, budget=Budget()), tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml"), named=["cheap=single"]) as served:
+            assert (await served.ask(model="fake@cheap", **fields)).status == 200
+            body = served.fake.requests[-1].body
+            assert {name: body.get(name) for name in CAP_FIELDS} == {
+                "max_tokens": 2,
+                "max_completion_tokens": None,
+                "n_predict": None,
+            }
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["single", "vote,n=2"])
+def test_a_field_that_may_get_past_the_policy_is_handed_on_where_the_operator_allows_it(
+    serving: Any, policy: str
+) -> None:
+    fields = {"chat_template": "{{ messages[-1].content }}", "chat_template_kwargs": {"odd": 1}}
+    names = frozenset({"chat_template", "chat_template_kwargs.odd"})
+
+    async def main() -> None:
+        async with serving(FOUR, policy) as served:
+            got = await served.ask(**fields)
+            assert (got.status, got.error["code"], got.error["param"]) == (400, "field_not_allowed", "chat_template")
+            assert "--allow-field chat_template" in got.error["message"]
+            assert served.fake.requests == []
+        async with serving(FOUR, policy, limits=ProxyLimits(allow_fields=names)) as served:
+            assert (await served.ask(**fields)).status == 200
+            assert served.fake.requests[-1].body.items() >= fields.items()
 
     asyncio.run(main())
 
@@ -774,7 +814,7 @@ def test_a_body_that_is_not_whole_or_goes_on_is_refused_in_words(raw: bytes) -> 
 def test_no_request_gets_more_replies_than_the_operator_allows(serving: Any, fields: dict[str, Any]) -> None:
     async def main() -> None:
         async with serving(FOUR, limits=ProxyLimits(max_samples=8)) as served:
-            got = await served.post(**{"messages": [{"role": "user", "content": "?"}]} | fields)
+            got = await served.post(**({} if "path" in fields else ASKED) | fields)
             assert (got.status, got.error["code"]) == (400, "too_many_samples")
             assert served.fake.requests == []
 

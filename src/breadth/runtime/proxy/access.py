@@ -127,6 +127,8 @@ class ProxyLimits:
     """
     max_bodies: int = 64
     """Bodies of one client (key and address) read at once; its others wait, those of other clients do not."""
+    allow_fields: frozenset[str] = frozenset()
+    """Further fields of a request that are handed on, next to those that are known to keep to the policy."""
     heartbeat_seconds: float = 5.0
     """Seconds of silence after which a streamed vote sends a comment, or a proxy on the way may drop it: most wait
     30 s or more. Until the first comment an error still has its own HTTP status.

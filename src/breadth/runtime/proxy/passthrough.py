@@ -370,9 +370,14 @@ class PassthroughReply:
         return Spend(meter.calls, meter.prompt_tokens, meter.cached_tokens, meter.tokens, seconds)
 
     def _body(self, budget: Budget, reservation: Reservation) -> bytes:
+        # A server may not know the name under which the client asks: the policy's own cap goes under the plain one.
         too_long = self.call.exceeds(self.proxy.max_reply_tokens(self.chosen))
-        capped = too_long or budget.output_tokens is not None or budget.money is not None
-        cap = max(reservation.output_tokens // self.call.total_replies, 1) if capped else None
+        is_capped = (
+            too_long or self.chosen.sets_sampling or budget.output_tokens is not None or budget.money is not None
+        )
+        cap = max(reservation.output_tokens // self.call.total_replies, 1) if is_capped else None
+        if cap is not None and self.call.sampling_fields.get("max_tokens") == 0:
+            cap = 0
         return orjson.dumps(upstream_body(self.call, self.chosen, self.model, self.proxy.sampler.dialect, cap))
 
     def _extension(self, ledger: Ledger) -> dict[str, Any]:

@@ -200,9 +200,9 @@ async def complete(request: web.Request) -> web.StreamResponse:
     if len(raw) > SMALL_BODY_BYTES:  # one after the other, and between two of them it is everybody else's turn
         async with proxy.reading:
             await asyncio.sleep(0)
-            call = read_request(request.path, raw)
+            call = read_request(request.path, raw, proxy.limits.allow_fields)
     else:
-        call = read_request(request.path, raw)
+        call = read_request(request.path, raw, proxy.limits.allow_fields)
     check_room(proxy)
     proxy.answering += 1
     try:
