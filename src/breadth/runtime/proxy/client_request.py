@@ -159,6 +159,12 @@ class ClientRequest:
         prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
         return prompts * max(self.replies_per_prompt, int(self.fields.get("best_of", 1)))
 
+    @property
+    def top_logprobs(self) -> int:
+        """Alternatives that it wants for each token, under any name."""
+        wanted = (self.fields.get(name) for name in ("top_logprobs", "logprobs", "n_probs", "prompt_logprobs"))
+        return max([0, *(count for count in wanted if isinstance(count, int))])
+
     def exceeds(self, max_tokens: int) -> bool:
         """Say whether it asks for longer replies than this, under any name; a negative number asks for no end."""
         return any(not 0 <= self.fields.get(name, 0) <= max_tokens for name in CAP_FIELDS)
