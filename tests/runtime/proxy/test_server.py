@@ -486,6 +486,15 @@ def test_without_a_key_only_names_of_this_machine_are_answered(serving: Any) -> 
     asyncio.run(main())
 
 
+def test_a_server_of_a_network_without_a_key_answers_to_no_name_of_a_web_page(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, host="0.0.0.0", allow_hosts=["box.example"]) as served:  # noqa: S104 - for the test
+            for host, status in (("box.example:1", 200), ("10.9.8.7", 200), ("gpu-box", 200), ("evil.example", 403)):
+                assert (await served.get("/metrics", Host=host)).status == status
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("policy", ["single", "vote,n=3"])
 def test_a_model_that_is_not_there_is_404_in_words(serving: Any, policy: str) -> None:
     async def main() -> None:
