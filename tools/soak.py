@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -51,6 +51,8 @@ WARM_UP_SHARE = 0.2
 """Share of the time whose memory does not count: caches fill, the allocator settles."""
 MAX_GROWTH_PER_HOUR = 0.05
 """Growth of memory that still counts as flat, as a share of its level; the upper end of the interval is held to it."""
+MIN_MINUTES = 60.0
+"""Minutes after which memory must be shown to be flat; fewer may leave its growth open."""
 MAX_OBJECT_GROWTH = 0.02
 """Growth of the number of objects at rest that still counts as flat, as a share: counters get new labels."""
 MAX_STORED = 100
@@ -241,7 +243,10 @@ async def wait_for_rest(proxy: ProxyProcess, rest: Reading | None = None) -> Rea
 
 
 def judge_memory(readings: Sequence[Reading]) -> dict[str, Any]:
-    """Return the growth of memory per hour after the warm-up with its interval; too few readings are not flat."""
+    """Return the growth of memory per hour after the warm-up with its interval, and whether it is flat.
+
+    Where the time was too short for an interval, ``flat`` is None: such a run shows neither.
+    """
     kept = [reading for reading in readings if reading.seconds >= WARM_UP_SHARE * readings[-1].seconds]
     slope = robust_slope([reading.seconds for reading in kept], [float(reading.memory) for reading in kept]).interval()
     per_hour = {name: 3600 * getattr(slope, name) / 1e6 for name in ("value", "low", "high")}
@@ -253,7 +258,7 @@ def judge_memory(readings: Sequence[Reading]) -> dict[str, Any]:
         "megabytes_per_hour": {
             name: round(value, 2) if math.isfinite(value) else None for name, value in per_hour.items()
         },
-        "flat": per_hour["high"] <= MAX_GROWTH_PER_HOUR * level,
+        "flat": per_hour["high"] <= MAX_GROWTH_PER_HOUR * level if math.isfinite(per_hour["high"]) else None,
         "megabytes": [round(reading.memory / 1e6, 1) for reading in readings[:: max(1, len(readings) // MAX_STORED)]],
     }
 
@@ -312,6 +317,21 @@ async def measure(proxy: ProxyProcess, fake: FakeServer, minutes: float, rng: ra
     }
 
 
+def name_failures(result: Mapping[str, Any]) -> list[str]:
+    """Return what a soak found wrong, in words."""
+    memory = result["memory"]
+    is_unknown = memory["flat"] is None and result["minutes"] < MIN_MINUTES
+    faults = {
+        f"Memory is not shown to be flat: {memory['megabytes_per_hour']} MB an hour.": not (
+            memory["flat"] or is_unknown
+        ),
+        f"The proxy keeps objects: {result['objects']}.": not result["objects"]["flat"],
+        "Descriptors or tasks are left over: see rest_before and rest_after.": not result["nothing_leaked"],
+        f"The ledger is wrong: {result['ledger']}.": not result["ledger"]["exact"],
+    }
+    return [fault for fault, holds in faults.items() if holds]
+
+
 def main() -> int:
     """Soak as asked; 1 when memory grows, something is leaked or the ledger is wrong."""
     if sys.argv[1:2] == ["--child"]:
@@ -327,8 +347,12 @@ def main() -> int:
     print(text)
     if options.out is not None:
         options.out.write_text(text, encoding="utf-8")
-    flat = result["memory"]["flat"] and result["objects"]["flat"]
-    return int(not (flat and result["nothing_leaked"] and result["ledger"]["exact"]))
+    failures = name_failures(result)
+    for failure in failures:
+        print(failure)
+    if result["memory"]["flat"] is None:
+        print(f"{options.minutes:g} minutes cannot show whether memory is flat: soak for {MIN_MINUTES:g} or more.")
+    return int(bool(failures))
 
 
 if __name__ == "__main__":

@@ -103,6 +103,20 @@ def test_an_easy_question_draws_four_and_wastes_none() -> None:
     assert result.spend.input_tokens == 40
 
 
+def test_a_run_that_records_nothing_is_not_hashed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hashed: list[object] = []
+
+    def record(plan: object, task: Task) -> str:
+        hashed.append(plan)
+        return task.name
+
+    monkeypatch.setattr(Driver, "fingerprint", staticmethod(record))
+    for journal, count in ((Journal(), 0), (Journal(tmp_path), 1)):
+        sampler = ScriptedSampler(lambda draw, number: Candidate("42"))
+        run(Driver(sampler, journal=journal).solve(Vote(n=2), TASK))
+        assert len(hashed) == count
+
+
 def test_every_draw_has_its_own_seed_and_the_same_ones_again() -> None:
     one, two = Source(), Source()
     solved(AdaptiveVote(), one)

@@ -89,6 +89,16 @@ def test_a_task_begun_otherwise_is_refused(tmp_path: Path) -> None:
         again.begin_task("a", "two")
 
 
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_what_never_ends_is_neither_read_nor_written(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / JOURNAL_FILE
+    path.symlink_to(os.devnull) if kind == "device" else os.mkfifo(path)
+    with pytest.raises(BrokenFileError, match="a pipe or a device"):
+        Journal.open(tmp_path)
+    with pytest.raises(BrokenFileError, match="a pipe or a device"):
+        Journal(tmp_path).append(events()[0])
+
+
 def test_without_a_folder_nothing_is_kept() -> None:
     journal = Journal()
     journal.begin_task("a", "one")
@@ -127,7 +137,7 @@ def test_a_disk_that_takes_half_a_line_leaves_none_of_it(tmp_path: Path) -> None
 
 def test_a_file_that_cannot_be_read_is_an_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / JOURNAL_FILE).mkdir()
-    with pytest.raises(BrokenFileError, match="cannot be read"):
+    with pytest.raises(BrokenFileError, match="is a folder"):
         Journal.open(tmp_path)
 
 

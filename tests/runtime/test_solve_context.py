@@ -14,6 +14,7 @@ from breadth.inference.halting import Loop, Phrase
 from breadth.inference.records import Ask, Budget, Candidate, Sampling, Spend, Task
 from breadth.inference.strategies.adaptive_vote import AdaptiveVote
 from breadth.inference.strategies.best_of_n import BestOfN
+from breadth.runtime import solve_context
 from breadth.runtime.driver import Driver, SolveResult
 from breadth.runtime.journal import Journal, JournalEvent
 from breadth.runtime.ledger import Ledger
@@ -46,6 +47,26 @@ def test_seeds_depend_on_task_seed_and_place_and_nothing_else() -> None:
     assert sample_seed(TASK, "0.0") == sample_seed(Task("another prompt", "q", seed=3), "0.0")
 
 
+def test_the_prompt_of_a_task_is_estimated_once_for_all_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts: list[object] = []
+
+    def estimate(prompt: object, prefix: str = "") -> int:
+        prompts.append(prompt)
+        return estimate_prompt_tokens(prompt, prefix)
+
+    monkeypatch.setattr(solve_context, "estimate_prompt_tokens", estimate)
+
+    async def sample() -> None:
+        context = SolveContext(TASK, ScriptedSampler(lambda draw, number: Candidate("42")), Ledger())
+        for number in range(3):
+            await context.sample(Ask(), f"0.{number}", "")
+        await context.sample(Ask(prompt="another"), "1", "")
+        await context.sample(Ask(prefix="It is"), "2", "")
+
+    asyncio.run(sample())
+    assert prompts == [TASK.prompt, "another", TASK.prompt]
+
+
 def test_a_failed_sample_leaves_no_garbage_behind() -> None:
     sampler = ScriptedSampler(lambda draw, number: ServerError("down", "Start it."))
 
@@ -73,6 +94,7 @@ def test_a_prompt_is_guessed_generously() -> None:
     assert estimate_prompt_tokens("", "") == 1
     assert estimate_prompt_tokens(["abc", "def"]) == 3, "several prompts"
     assert estimate_prompt_tokens([[5, 17], [3]]) == 4, "token ids"
+    assert estimate_prompt_tokens([5, "abc", None]) == 4
     chat = {"role": "user", "content": "?"}
     plain = estimate_prompt_tokens((chat,))
     picture = {"type": "image_url", "image_url": {"url": "x" * 10**6}}

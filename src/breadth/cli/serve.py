@@ -75,6 +75,10 @@ AllowHosts = Annotated[
     list[str] | None,
     typer.Option("--allow-host", help="A further name under which requests without a key may come. Repeatable."),
 ]
+AllowFields = Annotated[
+    list[str] | None,
+    typer.Option("--allow-field", help="A further field of requests that is handed on, as chat_template. Repeatable."),
+]
 Dialect = Annotated[
     str, typer.Option("--dialect", help="How the upstream speaks: auto, openai, llama-cpp, vllm, sglang.")
 ]
@@ -107,6 +111,7 @@ def serve(
     keys_file: KeysFile = None,
     allow_unauthenticated: AllowUnauthenticated = False,
     allow_host: AllowHosts = None,
+    allow_field: AllowFields = None,
     dialect: Dialect = "auto",
     max_requests: MaxRequests = 256,
     max_samples: MaxSamples = 256,
@@ -132,6 +137,7 @@ def serve(
         seconds=deadline,
         read_seconds=read_timeout,
         drain_seconds=drain,
+        allow_fields=frozenset(allow_field or ()),
     )
     keys = read_client_keys(keys_file)
     if not allow_unauthenticated:

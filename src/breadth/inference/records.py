@@ -331,9 +331,8 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, (list, tuple)):
-        return "".join(
-            part.get("text", "") for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
-        )
+        parts = (part.get("text") for part in content if isinstance(part, (dict, Mapping)))
+        return "".join(text for text in parts if isinstance(text, str))
     return ""
 
 

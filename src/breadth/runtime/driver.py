@@ -93,7 +93,8 @@ class Driver:
     async def solve(self, strategy: Strategy, task: Task, *, budget: Budget = Budget()) -> SolveResult:  # noqa: B008 - frozen
         """Run a strategy on a task; it never spends more than ``budget`` and the driver's own ledger allow."""
         self.check(strategy)
-        self.journal.begin_task(task.name, self.fingerprint(strategy, task))
+        if self.journal.folder is not None:
+            self.journal.begin_task(task.name, self.fingerprint(strategy, task))
         ledger = Ledger(budget, parent=self.ledger)
         context = SolveContext(task, self.sampler, ledger, self.judges, self.journal)
         started_at = time.monotonic()

@@ -17,7 +17,7 @@ import orjson
 from breadth.base.errors import BrokenFileError
 from breadth.base.system import write_error
 from breadth.inference.records import Candidate, Spend
-from breadth.runs.jsonl import read_error
+from breadth.runs.jsonl import read_error, require_regular_file
 
 JOURNAL_FILE = "replies.jsonl"
 ARRAY_FIELDS = ("logprobs", "confidences")
@@ -69,6 +69,7 @@ class Journal:
         """Read what an earlier attempt left; a last line cut off by a kill is skipped, and overwritten later."""
         journal = cls(folder)
         path = folder / JOURNAL_FILE
+        require_regular_file(path)
         try:
             *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
         except OSError as error:
@@ -142,6 +143,7 @@ class Journal:
         assert self.folder is not None  # noqa: S101 - a journal that keeps nothing does not come here
         line = encode_line(row)
         path = self.folder / JOURNAL_FILE
+        require_regular_file(path)
         try:
             with path.open("ab+", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)

@@ -97,6 +97,11 @@ class SolveContext:
         return self.task.model if ask.model is None else ask.model, ask.purpose
 
     @cached_property
+    def prompt_tokens(self) -> int:
+        """Tokens of the task's own prompt, estimated once for all its samples."""
+        return estimate_prompt_tokens(self.task.prompt)
+
+    @cached_property
     def option_tokens(self) -> int:
         """Tokens of the task's further fields, estimated: tools, documents and formats become part of the prompt."""
         return count_bytes(self.task.options) // PROMPT_TOKEN_BYTES
@@ -114,7 +119,8 @@ class SolveContext:
         prompt = self.task.prompt if ask.prompt is None else ask.prompt
         if self.request_kind(ask) in self.refused_kinds:
             return None
-        tokens = estimate_prompt_tokens(prompt, ask.prefix) + self.option_tokens
+        known = ask.prompt is None and not ask.prefix
+        tokens = self.option_tokens + (self.prompt_tokens if known else estimate_prompt_tokens(prompt, ask.prefix))
         cap = sampling.max_tokens if path == JUDGE_PATH else min(sampling.max_tokens, self.task.sampling.max_tokens)
         reservation = await self.ledger.reserve(tokens, cap)
         if reservation is None:
@@ -275,6 +281,8 @@ MAX_MEDIA_BYTES = 4096 * PROMPT_TOKEN_BYTES
 """Bytes counted of a picture, a sound or a file at most: how many tokens it becomes is the model's choice."""
 MEDIA_FIELDS = frozenset({"url", "data", "file_data"})
 """Fields of a message's parts that hold one, or its address."""
+_NUMBERS = frozenset({int, float, bool, type(None)})
+"""What may stand among token ids."""
 
 
 def count_bytes(value: Any) -> int:
@@ -287,7 +295,9 @@ def count_bytes(value: Any) -> int:
             for name, part in value.items()
         )
     if isinstance(value, (list, tuple)):
-        return sum(PROMPT_TOKEN_BYTES if isinstance(part, (int, float)) else count_bytes(part) for part in value)
+        if set(map(type, value)) <= _NUMBERS:  # there can be millions of them
+            return PROMPT_TOKEN_BYTES * len(value)
+        return sum(PROMPT_TOKEN_BYTES if type(part) in _NUMBERS else count_bytes(part) for part in value)
     return 0
 
 

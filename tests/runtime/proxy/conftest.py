@@ -102,6 +102,7 @@ async def _serving(
     attempts: int = 2,
     client_policies: bool = False,
     key: str | None = None,
+    host: str = "127.0.0.1",
     allow_hosts: Sequence[str] = (),
 ) -> AsyncIterator[Served]:
     quick = Backoff(first_seconds=0.01, max_seconds=0.02)
@@ -116,7 +117,7 @@ async def _serving(
             attempts=attempts,
         )
         proxy.upstream_client.backoff = quick
-        async with Server(proxy, allow_hosts=allow_hosts) as server:
+        async with Server(proxy, host=host, allow_hosts=allow_hosts) as server:
             yield Served(server.url, proxy, server, fake, http)
 
 

@@ -12,9 +12,9 @@ from breadth.inference.records import Budget
 from breadth.runtime.proxy.access import (
     ClientSlots,
     Keys,
+    OwnHosts,
     ProxyLimits,
     is_loopback,
-    is_own_host,
     read_keys,
     require_key,
     tightest_budget,
@@ -188,7 +188,8 @@ def test_a_file_of_keys_that_never_ends_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_host_of_this_machine_or_on_the_list_is_ours(header: str | None) -> None:
-    assert is_own_host(header, {"box"}) is True
+    assert OwnHosts.from_options("127.0.0.1", ["box"]).accept(header)
+    assert OwnHosts.from_options("0.0.0.0", ["box"]).accept(header)  # noqa: S104 - nothing listens
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,49 @@ def test_a_host_of_this_machine_or_on_the_list_is_ours(header: str | None) -> No
     ],
 )
 def test_any_other_host_is_not_ours(header: str) -> None:
-    assert is_own_host(header, {"box"}) is False
+    assert not OwnHosts.from_options("127.0.0.1", ["box"]).accept(header)
+
+
+@pytest.mark.parametrize(
+    ("header", "is_ours"),
+    [
+        ("10.0.0.1:8000", True),
+        ("[fe80::1]:8000", True),
+        ("gpu-box", True),
+        ("gpu-box.local:8000", True),
+        ("breadth.default.svc.cluster.local", True),
+        ("evil.example", False),
+        ("10.0.0.1.evil.example", False),
+        ("local.evil.example", False),
+        (".local", False),
+        ("user@gpu-box", False),
+        ("", False),
+    ],
+)
+def test_a_server_of_a_network_answers_to_addresses_and_names_that_nobody_can_register(
+    header: str, is_ours: bool
+) -> None:
+    assert OwnHosts.from_options("0.0.0.0", []).accept(header) is is_ours  # noqa: S104 - nothing listens
+
+
+@pytest.mark.parametrize(
+    ("given", "header"),
+    [
+        ("Box.example.", "box.example"),
+        ("box.example:8400", "BOX.example.:80"),
+        ("[fe80:0::1]", "[fe80::1]:8400"),
+        ("fe80:0::1", "[fe80::1]"),
+        ("10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_an_allowed_name_is_known_in_every_spelling(given: str, header: str) -> None:
+    assert OwnHosts.from_options("127.0.0.1", [given]).accept(header)
+
+
+@pytest.mark.parametrize("given", ["", "http://box", "a b", "box/v1", "fe80::1:x"])
+def test_an_allowed_name_that_is_none_is_refused(given: str) -> None:
+    with pytest.raises(SettingsError, match="--allow-host"):
+        OwnHosts.from_options("127.0.0.1", [given])
 
 
 def test_a_client_waits_for_its_own_slot_only_and_is_forgotten_when_it_leaves() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from breadth.adapters import llama_cpp, sglang, vllm
 from breadth.inference.records import Budget, Reading, Sampling
 from breadth.runtime.proxy.client_request import ClientRequest, read_request
 from breadth.runtime.proxy.errors import ApiError
@@ -81,6 +82,78 @@ def test_millions_of_lists_are_refused_before_they_are_read(monkeypatch: pytest.
     with pytest.raises(ApiError, match="lists and objects") as caught:
         read_request("/v1/chat/completions", b'{"messages": [' + b"[]," * 300_000 + b"[]]}")
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 20_000}]},
+        {"messages": HELLO, "stop": ["a"] * 100_000},
+        {"messages": HELLO, "logit_bias": {str(token): 1 for token in range(100_000)}},
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_read(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = orjson.dumps(fields)
+    monkeypatch.setattr(orjson, "loads", lambda _: pytest.fail("the body was read"))
+    assert "use at most" in refused(CHAT, raw).message
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, "b"]},\n' * 50_000, '\\"' * 200_000, "[" * 300_000])
+def test_what_stands_in_a_long_text_is_not_counted(text: str) -> None:
+    messages = [{"role": "user", "content": text}]
+    assert read_request(CHAT, orjson.dumps({"messages": messages})).prompt == tuple(messages)
+
+
+def test_a_prompt_of_a_million_token_ids_is_read() -> None:
+    assert read_request(TEXT, orjson.dumps({"prompt": [1] * 1_000_000})).total_replies == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("truncate_prompt_tokens", "chat_template", "prompt_embeds", "input_ids", "prompt_token_ids", "prompt"),
+        *("add_special_tokens", "mm_processor_kwargs", "use_beam_search", "num_return_sequences", "max_new_tokens"),
+        *("max_output_tokens", "MAX_TOKENS", "options", "models", "route", "custom_logit_processor", "vllm_xargs"),
+        *(f"chat_template_kwargs.{name}" for name in ("chat_template", "truncation", "max_length", "conversation")),
+    ],
+)
+def test_a_field_that_may_get_past_the_policy_is_refused(name: str) -> None:
+    table, _, inner = name.rpartition(".")
+    error = refused(CHAT, {"messages": HELLO} | ({table: {inner: True}} if table else {name: 1}))
+    assert (error.code, error.param) == ("field_not_allowed", name)
+    body = orjson.dumps({"messages": HELLO, name: 1})
+    assert table or read_request(CHAT, body, frozenset({name})).fields[name] == 1
+
+
+def test_a_table_of_a_template_may_be_allowed_as_a_whole() -> None:
+    fields = {"chat_template_kwargs": {"odd": 1}}
+    call = read_request(CHAT, orjson.dumps({"messages": HELLO} | fields), frozenset(fields))
+    assert call.passthrough_fields == fields
+    assert refused(CHAT, {"messages": HELLO, "chat_template_kwargs": 3}).param == "chat_template_kwargs"
+    assert chat(chat_template_kwargs={"enable_thinking": False}).passthrough_fields
+
+
+@pytest.mark.parametrize("server", [llama_cpp, vllm, sglang])
+def test_what_the_doctor_prescribes_and_what_we_send_ourselves_is_handed_on(server: Any) -> None:
+    dialect = getattr(server, {llama_cpp: "LlamaCppDialect", vllm: "VllmDialect", sglang: "SglangDialect"}[server])()
+    fields = dialect.sampling_fields(Sampling()) | dialect.thinking_fields(9)
+    for render in server.SETTINGS.fields.values():
+        fields |= render(2)
+    assert chat(**fields).fields.keys() >= fields.keys()
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n_predict"])
+def test_a_cap_of_no_token_is_refused(name: str) -> None:
+    assert refused(CHAT, {"messages": HELLO, name: 0}).param == name
+    assert refused(TEXT, {"prompt": "Once", name: 0}).param == name
+
+
+def test_a_text_is_scored_without_a_token_more() -> None:
+    call = read_request(TEXT, orjson.dumps({"prompt": "Once", "echo": True, "logprobs": 1, "max_tokens": 0}))
+    assert call.sampling_fields["max_tokens"] == 0
+    assert not call.exceeds(5)
 
 
 def test_a_misspelt_wish_gets_the_nearest_spelling() -> None:
@@ -236,7 +309,7 @@ def test_every_name_of_a_cap_is_a_cap_and_none_is_passed_on_beside_it() -> None:
     ("path", "fields", "each", "replies"),
     [
         (CHAT, {"messages": HELLO}, 1, 1),
-        (CHAT, {"messages": HELLO, "n": 3, "prompt": []}, 3, 3),
+        (CHAT, {"messages": HELLO, "n": 3}, 3, 3),
         (CHAT, {"messages": HELLO, "n_cmpl": 4}, 4, 4),
         (TEXT, {"prompt": ["a", "b"], "n": 2, "best_of": 5}, 2, 10),
         (TEXT, {"prompt": [1, 2, 3]}, 1, 1),

@@ -20,7 +20,7 @@ from breadth.inference.strategies.single import Single
 from breadth.runtime.dialect import ServerDialect
 from breadth.runtime.proxy.access import ProxyLimits
 from breadth.runtime.proxy.client_request import ClientRequest, read_request
-from breadth.runtime.proxy.passthrough import EventRelay, charge_usage, upstream_body
+from breadth.runtime.proxy.passthrough import EventRelay, charge_usage, text_size, upstream_body
 from breadth.runtime.proxy.routing import ChosenPolicy
 from breadth.runtime.proxy.upstream import EventStream
 from breadth.runtime.sampler import Meter
@@ -46,10 +46,10 @@ def call(path: str = "/v1/chat/completions", **fields: Any) -> ClientRequest:
 
 
 def test_a_policy_in_words_changes_nothing() -> None:
-    assert upstream_body(call(top_k=-1, odd={"x": 1}), PLAIN, "", ServerDialect()) == {
+    assert upstream_body(call(top_k=-1, metadata={"x": 1}), PLAIN, "", ServerDialect()) == {
         "messages": HELLO,
         "top_k": -1,
-        "odd": {"x": 1},
+        "metadata": {"x": 1},
     }
 
 
@@ -390,7 +390,7 @@ def test_a_file_of_the_operators_fills_in_what_the_client_leaves_open(serving: A
             assert got.json["breadth"]["cost"]["money"] == 3.0
             await served.ask(max_completion_tokens=2)
             body = served.fake.requests[1].body
-            assert (body["max_completion_tokens"], "max_tokens" in body) == (2, False)
+            assert (body["max_tokens"], "max_completion_tokens" in body) == (2, False)
 
     asyncio.run(main())
 
@@ -445,6 +445,75 @@ def test_no_more_is_relayed_than_was_asked_for(serving: Any, path: str) -> None:
             await served.at_rest()
             assert served.fake.requests[0].left is not None
             assert 16 < served.proxy.ledger.spent.output_tokens < 5000
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_a_whole_reply_is_cut_where_its_tokens_cannot_be_so_long(serving: Any, path: str) -> None:
+    prompt = {"prompt": "?"} if path == "/v1/completions" else {"messages": HELLO}
+    long = Reply.from_text("word " * 5000, reasoning="hm " * 500)
+
+    async def main() -> None:
+        async with serving(long, "single", faults=[CapIgnored()]) as served:
+            got = await served.post(path, max_tokens=16, **prompt)
+            choice = got.json["choices"][0]
+            assert text_size(choice) == 16 * 128
+            assert (choice["finish_reason"], choice.get("logprobs")) == ("length", None)
+            assert "more tokens than allowed" in got.json["breadth"]["notes"][0]
+            assert served.proxy.ledger.spent.output_tokens > 5000, "it was written all the same"
+
+    asyncio.run(main())
+
+
+def test_no_more_replies_are_relayed_than_were_asked_for(serving: Any) -> None:
+    @dataclass(frozen=True)
+    class Three(Fault):
+        """The upstream writes three replies, however many it is asked for."""
+
+        def request(self, body: dict[str, Any]) -> dict[str, Any]:
+            """Ask for three."""
+            return body | {"n": 3}
+
+    async def main() -> None:
+        async with serving(FOUR, "single", faults=[Three()]) as served:
+            for count in (1, 2):
+                got = await served.ask(n=count)
+                assert len(got.json["choices"]) == count
+                assert got.json["breadth"]["notes"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("text", ["word " * 1_000_000, "[" * 30_000])
+def test_a_whole_reply_far_larger_than_its_tokens_is_refused(serving: Any, text: str) -> None:
+    async def main() -> None:
+        async with serving(Reply.from_text(text), "single", faults=[CapIgnored()]) as served:
+            got = await served.ask(max_tokens=16)
+            assert (got.status, got.error["code"]) == (502, "upstream_failed")
+            assert "than the tokens it may have" in got.error["message"]
+            assert len(served.fake.requests) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"logprobs": True, "top_logprobs": 20}),
+        ("/v1/completions", {"logprobs": 20, "echo": True}),
+        ("/v1/chat/completions", {"n": 3}),
+    ],
+)
+def test_a_whole_reply_within_its_tokens_is_relayed_as_it_is(serving: Any, path: str, fields: dict[str, Any]) -> None:
+    prompt = {"prompt": "word " * 500} if path == "/v1/completions" else {"messages": HELLO}
+
+    async def main() -> None:
+        async with serving(Reply.from_text("word " * 400), "single") as served:
+            got = await served.post(path, max_tokens=400, **prompt, **fields)
+            assert got.status == 200
+            assert got.json["breadth"]["notes"] == []
+            assert got.raw.count(b"word") >= 400 * fields.get("n", 1)
 
     asyncio.run(main())
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from breadth.runtime.proxy.client_request import PASSED_FIELDS
 from breadth.testing.fake_replies import Reply
 from breadth.testing.faults import Cut, Hang, Status, first
 
@@ -27,6 +28,16 @@ def client(served: Any, **settings: Any) -> Any:
     return openai.AsyncOpenAI(
         base_url=f"{served.url}/v1", api_key=settings.pop("key", KEY), **({"max_retries": 0} | settings)
     )
+
+
+def test_every_field_that_the_sdk_documents_is_handed_on() -> None:
+    from openai.types import completion_create_params as texts
+    from openai.types.chat import completion_create_params as chats
+
+    chat = chats.CompletionCreateParamsBase.__annotations__.keys()
+    text = texts.CompletionCreateParamsBase.__annotations__.keys()
+    assert len(chat) > 30
+    assert not (chat | text) - PASSED_FIELDS
 
 
 def test_chat_by_extra_body_by_suffix_and_by_the_servers_policy(serving: Any) -> None:

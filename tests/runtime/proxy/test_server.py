@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,6 +32,7 @@ from breadth.inference.policy import Policy
 from breadth.inference.records import Budget, Sampling
 from breadth.inference.strategies.vote import Vote
 from breadth.runtime.proxy.access import ProxyLimits
+from breadth.runtime.proxy.client_request import CAP_FIELDS
 from breadth.runtime.proxy.errors import ApiError
 from breadth.runtime.proxy.proxy import Proxy
 from breadth.runtime.proxy.routing import Policies
@@ -128,6 +129,45 @@ def test_a_policy_a_request_may_name_keeps_the_operators_budget_and_system_messa
                 assert body["max_tokens"] <= 3
                 assert not body.keys() & {"n_predict", "max_completion_tokens"}
             assert served.proxy.ledger.spent.output_tokens <= 6
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fields", [{"max_completion_tokens": 2}, {"n_predict": 2}, {"n_predict": 2, "max_tokens": 3}])
+def test_the_policys_cap_reaches_the_upstream_under_the_name_that_every_server_knows(
+    serving: Any, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    dump(replace(STRICT, budget=Budget()), tmp_path / "strict.toml")
+
+    async def main() -> None:
+        async with serving(FOUR, str(tmp_path / "strict.toml"), named=["cheap=single"]) as served:
+            assert (await served.ask(model="fake@cheap", **fields)).status == 200
+            body = served.fake.requests[-1].body
+            assert {name: body.get(name) for name in CAP_FIELDS} == {
+                "max_tokens": 2,
+                "max_completion_tokens": None,
+                "n_predict": None,
+            }
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", ["single", "vote,n=2"])
+def test_a_field_that_may_get_past_the_policy_is_handed_on_where_the_operator_allows_it(
+    serving: Any, policy: str
+) -> None:
+    fields = {"chat_template": "{{ messages[-1].content }}", "chat_template_kwargs": {"odd": 1}}
+    names = frozenset({"chat_template", "chat_template_kwargs.odd"})
+
+    async def main() -> None:
+        async with serving(FOUR, policy) as served:
+            got = await served.ask(**fields)
+            assert (got.status, got.error["code"], got.error["param"]) == (400, "field_not_allowed", "chat_template")
+            assert "--allow-field chat_template" in got.error["message"]
+            assert served.fake.requests == []
+        async with serving(FOUR, policy, limits=ProxyLimits(allow_fields=names)) as served:
+            assert (await served.ask(**fields)).status == 200
+            assert served.fake.requests[-1].body.items() >= fields.items()
 
     asyncio.run(main())
 
@@ -319,11 +359,30 @@ def test_large_bodies_of_one_client_wait_for_one_another_and_nobody_else_does(se
             large = orjson.dumps(ASKED) + body.encode()
             waiting = asyncio.create_task(served.post(raw=large, headers={"Authorization": f"Bearer {KEY}"}))
             await wait_until(lambda: served.proxy.bodies.users == 3)
+            zipped = {"Authorization": f"Bearer {KEY}", "Content-Encoding": "gzip"}
+            unfolding = asyncio.create_task(served.post(raw=gzip.compress(large), headers=zipped))
+            await wait_until(lambda: served.proxy.bodies.users == 4)
             for raw, key in ((large, OTHER_KEY), (orjson.dumps(ASKED), KEY)):
                 assert (await served.post(raw=raw, headers={"Authorization": f"Bearer {key}"})).status == 200
             assert not waiting.done()
+            assert not unfolding.done()
             for _, writer in slow:
                 writer.close()
+            assert ((await waiting).status, (await unfolding).status) == (200, 200)
+
+    asyncio.run(main())
+
+
+def test_large_bodies_are_made_sense_of_one_after_the_other(serving: Any) -> None:
+    large = orjson.dumps(ASKED) + b" " * 70_000
+
+    async def main() -> None:
+        async with serving(FOUR) as served:
+            async with served.proxy.reading:
+                waiting = asyncio.create_task(served.post(raw=large))
+                await wait_until(lambda: served.proxy.in_flight == 1)
+                assert (await served.post(**ASKED)).status == 200, "a small one does not wait"
+                assert not waiting.done()
             assert (await waiting).status == 200
 
     asyncio.run(main())
@@ -423,6 +482,15 @@ def test_without_a_key_only_names_of_this_machine_are_answered(serving: Any) -> 
         async with serving(FOUR, keys=[KEY]) as served:  # a key is what a page in a browser does not have
             headers = {"Host": "proxy.example", "Authorization": f"Bearer {KEY}"}
             assert (await served.post(headers=headers, **ASKED)).status == 200
+
+    asyncio.run(main())
+
+
+def test_a_server_of_a_network_without_a_key_answers_to_no_name_of_a_web_page(serving: Any) -> None:
+    async def main() -> None:
+        async with serving(FOUR, host="0.0.0.0", allow_hosts=["box.example"]) as served:  # noqa: S104 - for the test
+            for host, status in (("box.example:1", 200), ("10.9.8.7", 200), ("gpu-box", 200), ("evil.example", 403)):
+                assert (await served.get("/metrics", Host=host)).status == status
 
     asyncio.run(main())
 
@@ -755,7 +823,7 @@ def test_a_body_that_is_not_whole_or_goes_on_is_refused_in_words(raw: bytes) -> 
 def test_no_request_gets_more_replies_than_the_operator_allows(serving: Any, fields: dict[str, Any]) -> None:
     async def main() -> None:
         async with serving(FOUR, limits=ProxyLimits(max_samples=8)) as served:
-            got = await served.post(**{"messages": [{"role": "user", "content": "?"}]} | fields)
+            got = await served.post(**({} if "path" in fields else ASKED) | fields)
             assert (got.status, got.error["code"]) == (400, "too_many_samples")
             assert served.fake.requests == []
 

@@ -18,7 +18,8 @@ from breadth.base.errors import ServerError, StrategyError
 from breadth.inference.halting import Halt, Watcher
 from breadth.inference.records import Sampling
 from breadth.runtime.sampler import Meter, SampleRequest
-from breadth.runtime.samplers.openai import MAX_KNOWN_PROMPTS, OpenAISampler, PromptTokenEstimator, count_characters
+from breadth.runtime.samplers import openai
+from breadth.runtime.samplers.openai import MAX_KNOWN_PROMPTS, OpenAISampler, PromptTokenEstimator, measure_prompt
 from breadth.runtime.samplers.server_errors import Backoff
 from breadth.testing.fake_replies import Reply, ReplyToken
 from breadth.testing.fake_server import FakeServer, ReplyScript, wait_until
@@ -63,12 +64,24 @@ def test_other_prompts_are_estimated_by_what_was_learned() -> None:
 
 def test_characters_of_a_chat() -> None:
     parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:..."}}]
-    assert (
-        count_characters(
-            SampleRequest(({"role": "system", "content": "ab"}, {"role": "user", "content": parts}), prefix="p")
-        )
-        == 1 + 2 + 3 + 2 * 16
-    )
+    prompt = ({"role": "system", "content": "ab"}, {"role": "user", "content": parts})
+    assert measure_prompt(prompt)[1] == 2 + 3 + 2 * 16
+    assert PromptTokenEstimator().estimate(SampleRequest(prompt, prefix="p" * 4)) == round((4 + 2 + 3 + 2 * 16) / 4)
+
+
+def test_a_prompt_is_walked_once_for_all_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[Any] = []
+
+    def measure(prompt: Any) -> tuple[int, int]:
+        walked.append(prompt)
+        return measure_prompt(prompt)
+
+    monkeypatch.setattr(openai, "measure_prompt", measure)
+    sizes, chat = PromptTokenEstimator(), ({"role": "user", "content": "What is 2 + 2?"},)
+    for seed in range(5):
+        sizes.estimate(SampleRequest(chat, seed=seed))
+        sizes.learn(SampleRequest(chat, seed=seed), 41)
+    assert walked == [chat]
 
 
 def test_memory_is_bounded() -> None:

@@ -27,7 +27,19 @@ def test_a_key_is_taken_out_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["s k - 0 1 2 3 4 5 6 7 8 9", "sk-0123&#52;56789\\u0061b", "SK\u200b-0123456789A%62", "sk-01234567\n89ab"],
+    [
+        "s k - 0 1 2 3 4 5 6 7 8 9",
+        "sk-0123&#52;56789\\u0061b",
+        "SK\u200b-0123456789A%62",
+        "sk-01234567\n89ab",
+        "...3456789abcde...",
+        "sk-0123456789abcdef"[::-1],
+        "".join(f"\\{ord(letter):03o}" for letter in "sk-0123456789a"),
+        "".join(f"\\U{ord(letter):08x}" for letter in "sk-0123456789a"),
+        "".join(f"\\u{{{ord(letter):x}}}" for letter in "sk-0123456789a"),
+        " ".join(f"0x{ord(letter):02x}" for letter in "sk-0123456789a"),
+        str(list(b"sk-0123456789a")),
+    ],
 )
 def test_an_error_with_the_key_in_disguise_is_left_out(text: str) -> None:
     redactor = Redactor("sk-0123456789abcdef")
@@ -62,10 +74,35 @@ KEY = "sk-Abc/0123456789+def"
         json.dumps(KEY.replace("/", r"\/"))[1:-1],
         KEY.encode().hex(),
         KEY.encode().hex().upper(),
+        KEY.encode().hex(":"),
+        KEY.encode().hex(" "),
+        "".join(f"%{ord(letter):02X}" for letter in KEY),
+        "".join(f"\\x{ord(letter):02x}" for letter in KEY),
+        "".join(f"\\u{ord(letter):04X}" for letter in KEY),
+        json.dumps("".join(f"\\u{ord(letter):04x}" for letter in KEY))[1:-1],
+        "".join(f"\\{ord(letter):03o}" for letter in KEY),
+        "".join(f"&#{ord(letter)};" for letter in KEY),
+        "".join(f"&#x{ord(letter):X};" for letter in KEY),
     ],
 )
 def test_a_key_is_found_however_it_is_written(form: str) -> None:
     assert Redactor(KEY).clean_text(f"<{form}>") == "<[key]>"
+
+
+@pytest.mark.parametrize("before", range(0, 60, 7))
+@pytest.mark.parametrize("in_json", [False, True])
+def test_a_key_in_base64_is_found_over_the_end_of_a_line(before: int, in_json: bool) -> None:
+    encoded = base64.encodebytes(b"x" * before + KEY.encode() + b"y" * 9).decode()
+    text = json.dumps(encoded) if in_json else encoded
+    cleaned = Redactor(KEY).clean_text(text)
+    rest = cleaned.replace("\\n", "").replace("\n", "").strip('"')
+    assert rest.count("[key]") == 1
+    assert len(rest.replace("[key]", "")) <= 4 * (before + 9) / 3 + 8, "no more than what was around it"
+
+
+def test_numbers_in_an_error_are_no_key() -> None:
+    problem = "It got 115 107 45 tokens in 0x1F; \\101 is octal, &#65; an A, \\U0001F600 a face, \\UFFFFFFFF none."
+    assert Redactor("sk-0123456789abcdef").clean_error(ServerError(problem, "mend it")).problem == problem
 
 
 def test_a_completion_is_cleaned_as_a_whole() -> None:
@@ -90,7 +127,13 @@ def lane(chunks: list[dict[str, Any]], field: str = "content", index: int = 0) -
     return "".join(choice["delta"].get(field, "") for choice in choices)
 
 
-@pytest.mark.parametrize("form", [KEY, KEY.upper(), quote(KEY, safe=""), base64.b64encode(KEY.encode()).decode()])
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(KEY, KEY.upper(), quote(KEY, safe=""), base64.b64encode(KEY.encode()).decode()),
+        *("".join(map(escape.format, KEY.encode())) for escape in ("%{:02x}", "\\u{:04x}", "&#{};")),
+    ],
+)
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("field", ["content", "reasoning_content"])
 def test_a_key_that_is_split_over_events_is_found(form: str, size: int, field: str) -> None:

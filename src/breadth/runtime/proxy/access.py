@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -127,6 +127,8 @@ class ProxyLimits:
     """
     max_bodies: int = 64
     """Bodies of one client (key and address) read at once; its others wait, those of other clients do not."""
+    allow_fields: frozenset[str] = frozenset()
+    """Further fields of a request that are handed on, next to those that are known to keep to the policy."""
     heartbeat_seconds: float = 5.0
     """Seconds of silence after which a streamed vote sends a comment, or a proxy on the way may drop it: most wait
     30 s or more. Until the first comment an error still has its own HTTP status.
@@ -189,18 +191,65 @@ HOST_HEADER = re.compile(r"(?:\[(?P<address>[^\[\]]+)\]|(?P<name>[^\s/@#?\\\[\]:
 """A name or an address with or without a port, and nothing else: where two readers could see two names, it is none."""
 
 
-def is_own_host(header: str | None, allowed: Collection[str]) -> bool:
-    """Say whether a Host header names this machine, or one of the allowed names.
-
-    A page in a browser can have its own name resolve to 127.0.0.1 and then talk to us; it cannot change this header.
-    """
-    if header is None:
-        return True
+def host_name(header: str) -> str | None:
+    """Return the name or address in a Host header in its usual spelling, without the port; None where it is neither."""
     found = HOST_HEADER.fullmatch(header.strip())
     if found is None:
+        return None
+    name: str = (found["address"] or found["name"]).lower().rstrip(".")
+    return ipaddress.ip_address(name).compressed if is_address(name) else name
+
+
+def is_address(name: str) -> bool:
+    """Say whether a name is an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
         return False
-    name = (found["address"] or found["name"]).lower().rstrip(".")
-    return is_loopback(name) or name.endswith(".localhost") or name in allowed
+    return True
+
+
+PRIVATE_NAMES = re.compile(r"[^.]+|.+\.(?:local|internal|svc)")
+"""Names that nobody can register: without a dot, or under one of the endings that networks keep for themselves."""
+
+
+@dataclass(frozen=True)
+class OwnHosts:
+    """The names under which a server answers requests without a key.
+
+    A page in a browser can have its own name resolve to our address and then talk to us; it cannot change the header
+    Host. So a server of this machine answers to its names, and one of a network to any address and private name.
+    """
+
+    names: frozenset[str]
+    """Names and addresses that the operator gave."""
+    on_network: bool = False
+    """Whether other machines reach it."""
+
+    @classmethod
+    def from_options(cls, host: str, allowed: Iterable[str]) -> OwnHosts:
+        """Read the address to listen on and the names that the operator allows, with a port or without."""
+        names = {host.lower()}
+        for text in allowed:
+            name = host_name(f"[{text}]" if is_address(text) else text)
+            if name is None:
+                raise SettingsError(
+                    f"--allow-host got {text!r}; it needs the name or the address of a machine.",
+                    "Write it as in a client's address: --allow-host box.example.org",
+                )
+            names.add(name)
+        return cls(frozenset(names), not is_loopback(host))
+
+    def accept(self, header: str | None) -> bool:
+        """Say whether a Host header names this server."""
+        if header is None:
+            return True
+        name = host_name(header)
+        if name is None:
+            return False
+        if is_loopback(name) or name.endswith(".localhost") or name in self.names:
+            return True
+        return self.on_network and (is_address(name) or PRIVATE_NAMES.fullmatch(name) is not None)
 
 
 def tightest_budget(*budgets: Budget) -> Budget:

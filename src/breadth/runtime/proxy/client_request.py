@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -33,12 +33,16 @@ SAMPLING_ALIASES = {
     "repeat_penalty": "repetition_penalty",
 }
 """Other names for some of them: OpenAI's newer one, and llama.cpp's, which take precedence there."""
+CAP_FIELDS = ("max_tokens", *(name for name, ours in SAMPLING_ALIASES.items() if ours == "max_tokens"))
+"""Names of the most tokens of a reply."""
 COUNT_FIELDS = ("n", "n_cmpl", "best_of")
 """Fields that ask for several completions of one prompt; the second is llama.cpp's."""
-MAX_BODY_BRACKETS = 200_000
-"""Opening brackets in a body at most, those in texts too. Millions of empty lists fit in 8 MB, and reading them would
-keep everybody else waiting for seconds.
+MAX_BODY_OBJECTS = 20_000
+"""Lists and objects in a body at most: a chat of thousands of turns with tool calls has fewer. Each takes hundreds of
+bytes in memory and is looked at for every sample, and 8 MB hold millions.
 """
+MAX_BODY_TEXTS = 100_000
+"""Texts and names of fields in a body at most."""
 _OWN_FIELDS = frozenset(
     {
         *SAMPLING_FIELDS,
@@ -58,6 +62,46 @@ _OWN_FIELDS = frozenset(
     }
 )
 """Fields that are not passed on to samples as they are."""
+_FURTHER_FIELDS = {
+    "OpenAI": (
+        "audio best_of echo function_call functions logit_bias metadata modalities moderation parallel_tool_calls"
+        " prediction prompt_cache_key prompt_cache_options prompt_cache_retention reasoning_effort response_format"
+        " safety_identifier service_tier store suffix tool_choice tools user verbosity web_search_options"
+    ),
+    "vLLM": (
+        "add_generation_prompt allowed_token_ids bad_words cache_salt continue_final_message documents guided_choice"
+        " guided_decoding_backend guided_grammar guided_json guided_regex guided_whitespace_pattern ignore_eos"
+        " include_reasoning include_stop_str_in_output length_penalty logprob_token_ids min_tokens prompt_logprobs"
+        " repetition_detection return_token_ids return_tokens_as_token_ids skip_special_tokens"
+        " spaces_between_special_tokens stop_token_ids structural_tag structured_outputs thinking_token_budget"
+    ),
+    "SGLang": (
+        "custom_params ebnf json_schema min_new_tokens no_stop_trim regex sampling_seed separate_reasoning stop_regex"
+        " stream_reasoning"
+    ),
+    "llama.cpp": (
+        "adaptive_decay adaptive_target cache_prompt dry_allowed_length dry_base dry_multiplier dry_penalty_last_n"
+        " dry_sequence_breakers dynatemp_exponent dynatemp_range grammar min_keep mirostat mirostat_eta mirostat_tau"
+        " n_indent n_probs penalize_nl post_sampling_probs reasoning_budget_message reasoning_budget_tokens"
+        " reasoning_format reasoning_in_content repeat_last_n return_progress return_tokens samplers t_max_predict_ms"
+        " tfs_z timings_per_token top_n_sigma typical_p xtc_probability xtc_threshold"
+    ),
+    "other servers": "enable_thinking reasoning thinking",
+    "a chat template": " ".join(
+        f"chat_template_kwargs.{name}"
+        for name in ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget", "clear_thinking")
+    ),
+}
+"""Further fields that are handed on, by where they come from.
+
+All others are refused. Some drop the operator's system message (``truncate_prompt_tokens``, ``chat_template``,
+``prompt_embeds``, ``input_ids``, a template's ``truncation``) or write more than its tokens (``use_beam_search``,
+``num_return_sequences``, ``options``, ``models``), and which of them a server knows changes with every release.
+"""
+PASSED_FIELDS = _OWN_FIELDS.union(*(names.split() for names in _FURTHER_FIELDS.values()))
+"""Fields that a request may have; those of a table inside it with its name and a dot."""
+TABLE_FIELD = "chat_template_kwargs"
+"""The field whose own fields are looked at: servers give them to the code that fills in a template."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +159,15 @@ class ClientRequest:
         prompts = len(prompt) if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int) else 1
         return prompts * max(self.replies_per_prompt, int(self.fields.get("best_of", 1)))
 
+    @property
+    def top_logprobs(self) -> int:
+        """Alternatives that it wants for each token, under any name."""
+        wanted = (self.fields.get(name) for name in ("top_logprobs", "logprobs", "n_probs", "prompt_logprobs"))
+        return max([0, *(count for count in wanted if isinstance(count, int))])
+
     def exceeds(self, max_tokens: int) -> bool:
         """Say whether it asks for longer replies than this, under any name; a negative number asks for no end."""
-        names = [*(name for name, ours in SAMPLING_ALIASES.items() if ours == "max_tokens"), "max_tokens"]
-        return any(not 0 <= self.fields.get(name, 0) <= max_tokens for name in names)
+        return any(not 0 <= self.fields.get(name, 0) <= max_tokens for name in CAP_FIELDS)
 
     @property
     def passthrough_reason(self) -> str:
@@ -188,11 +237,54 @@ def prepend_system(prompt: Any, system: str) -> Any:
     raise ApiError(400, message, param="prompt", code="invalid_value")
 
 
-def read_request(path: str, raw: bytes) -> ClientRequest:
-    """Read a request; raises ApiError with the name of the wrong field."""
-    if raw.count(b"[") + raw.count(b"{") > MAX_BODY_BRACKETS:
-        message = f"The body has more lists and objects than this server reads: use at most {MAX_BODY_BRACKETS:,}."
+def check_size(raw: bytes) -> None:
+    """Refuse a body of too many values before they are read; the inside of a text is not counted, however long."""
+    if count_brackets(raw) <= MAX_BODY_OBJECTS and raw.count(b'"') <= 2 * MAX_BODY_TEXTS:
+        return
+    bare = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # every quote that is left begins or ends a text
+    texts = bare.count(b'"') // 2
+    if texts > MAX_BODY_TEXTS:
+        message = f"The body has {texts:,} texts and names of fields: use at most {MAX_BODY_TEXTS:,}."
         raise ApiError(400, message, code="bad_json")
+    objects = count_brackets(b"".join(bare.split(b'"')[::2]))
+    if objects > MAX_BODY_OBJECTS:
+        message = f"The body has {objects:,} lists and objects: use at most {MAX_BODY_OBJECTS:,}."
+        raise ApiError(400, message, code="bad_json")
+
+
+def count_brackets(raw: bytes) -> int:
+    """Return the opening brackets in some bytes."""
+    return raw.count(b"[") + raw.count(b"{")
+
+
+def check_names(path: str, fields: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Refuse a field that is not known to keep to the operator's policy, unless the operator has ``allowed`` it."""
+    names = [name for name in fields if name != TABLE_FIELD]
+    if TABLE_FIELD in fields and TABLE_FIELD not in allowed:
+        inner = check_type(fields, TABLE_FIELD, dict, "an object")
+        names += [f"{TABLE_FIELD}.{name}" for name in inner]
+    other = "prompt" if path == CHAT_PATH else "messages"
+    unknown = next((name for name in names if name not in allowed and (name not in PASSED_FIELDS or name == other)), "")
+    if unknown:
+        name = unknown[:80]
+        message = (
+            f"The field '{name}' is not handed on, only those of OpenAI and the usual ones for sampling: leave it out,"
+            f" or ask this server's operator to allow it (--allow-field {name})."
+        )
+        raise ApiError(400, message, param=name, code="field_not_allowed")
+
+
+def check_caps(path: str, fields: Mapping[str, Any]) -> None:
+    """Refuse a cap of no token, which some servers take for no cap; only a text that is repeated goes without."""
+    scores = path != CHAT_PATH and fields.get("echo") is True
+    for name in CAP_FIELDS:
+        if fields.get(name) == 0 and not (scores and name == "max_tokens"):
+            raise value_error(name, 0, "at least one token, or left out")
+
+
+def read_request(path: str, raw: bytes, allowed: Collection[str] = ()) -> ClientRequest:
+    """Read a request; raises ApiError with the name of the wrong field. Fields in ``allowed`` are handed on as well."""
+    check_size(raw)
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -213,8 +305,11 @@ def read_request(path: str, raw: bytes) -> ClientRequest:
     for name in COUNT_FIELDS:
         if check_type(fields, name, int, "a whole number from 1 up") is not None and fields[name] < 1:
             raise value_error(name, fields[name], "a whole number from 1 up")
+    check_names(path, fields, allowed)
     prompt = read_messages(fields.get("messages")) if path == CHAT_PATH else read_prompt(fields.get("prompt"))
-    return ClientRequest(path, fields, prompt, fields.get("model", ""), options, read_sampling(fields))
+    sampling = read_sampling(fields)
+    check_caps(path, fields)
+    return ClientRequest(path, fields, prompt, fields.get("model", ""), options, sampling)
 
 
 def read_options(table: Any) -> RequestOptions:

@@ -21,11 +21,11 @@ from breadth.runtime.dialect import CHAT_PATH, ServerDialect
 from breadth.runtime.driver import SolveResult
 from breadth.runtime.ledger import Ledger, Reservation
 from breadth.runtime.proxy.answer import breadth_field
-from breadth.runtime.proxy.client_request import SAMPLING_ALIASES, ClientRequest, prepend_system
+from breadth.runtime.proxy.client_request import MAX_BODY_OBJECTS, SAMPLING_ALIASES, ClientRequest, prepend_system
 from breadth.runtime.proxy.errors import budget_error, deadline_error, to_api_error
 from breadth.runtime.proxy.proxy import Proxy, RequestRecord, start_stream
 from breadth.runtime.proxy.routing import ChosenPolicy
-from breadth.runtime.proxy.upstream import EventStream, parse_reply
+from breadth.runtime.proxy.upstream import EventStream, ReplySize, parse_reply
 from breadth.runtime.sampler import Meter
 from breadth.runtime.samplers.openai import RUNAWAY_FACTOR
 from breadth.runtime.samplers.redaction import EventRedactor, Redactor
@@ -78,6 +78,10 @@ EVENT_SLACK_BYTES = 2**20
 """Bytes of events that are relayed at most, and `EVENT_BYTES` for every token allowed, whatever fields they are in."""
 EVENT_BYTES = 2**13
 """Bytes of a token's event: 20 log-probs take two thousand, the sound of a token three thousand."""
+LOGPROB_BYTES = 2**8
+"""Bytes of one alternative of a token in a reply that is not streamed."""
+TOKEN_BRACKETS = 4
+"""Opening brackets of a token's text, and three more for its log-prob and for each alternative."""
 
 
 @dataclass
@@ -241,6 +245,25 @@ def nested_text_size(value: Any) -> int:
     return sum(map(nested_text_size, value)) if isinstance(value, list) else 0
 
 
+TEXT_FIELDS = ("text", "content", "reasoning_content", "reasoning", "refusal")
+"""Fields of a whole completion that hold what was written."""
+
+
+def cut_choice(choice: dict[str, Any], max_bytes: int) -> bool:
+    """Cut the texts of a whole completion to so many bytes together; say whether they were longer."""
+    tables = [table for table in (choice, choice.get("message")) if isinstance(table, dict)]
+    texts = [(table, name) for table in tables for name in TEXT_FIELDS if isinstance(table.get(name), str)]
+    if sum(text_size({"text": table[name]}) for table, name in texts) <= max_bytes:
+        return False
+    for table, name in texts:
+        kept = table[name].encode("utf-8", "replace")[:max_bytes]
+        table[name] = kept.decode("utf-8", "ignore")
+        max_bytes -= len(kept)
+    choice.pop("logprobs", None)
+    choice["finish_reason"] = "length"
+    return True
+
+
 STOPPED = "passed on"
 
 
@@ -274,7 +297,7 @@ class PassthroughReply:
                 body = self._body(budget, reservation)
                 if self.call.stream:
                     return await self.answer_streamed(request, body, ledger, reservation)
-                return await self.answer_whole(body, ledger)
+                return await self.answer_whole(body, ledger, reservation)
         except TimeoutError:
             reply = deadline_error(budget.seconds or 0.0)
         except BreadthError as error:
@@ -309,15 +332,25 @@ class PassthroughReply:
                 self.proxy.metrics.count_sample(outcome)
             self.record.result = self._result(used, outcome)
 
-    async def answer_whole(self, body: bytes, ledger: Ledger) -> web.Response:
-        """Pass on a request that is not streamed."""
-        reply = await self.proxy.upstream_client.fetch(self.call.path, body, self.meter, loop_deadline(ledger))
+    async def answer_whole(self, body: bytes, ledger: Ledger, reservation: Reservation) -> web.Response:
+        """Pass on a request that is not streamed; refuse a reply that is far larger than its tokens can be."""
+        replies, max_tokens = self.call.total_replies, self._max_tokens(ledger.budget, reservation)
+        tokens, top = max_tokens * replies + reservation.input_tokens, self.call.top_logprobs
+        most = ReplySize(
+            EVENT_SLACK_BYTES + tokens * (EVENT_BYTES + LOGPROB_BYTES * top),
+            MAX_BODY_OBJECTS + tokens * (TOKEN_BRACKETS + 3 * (1 + top)),
+        )
+        client, deadline = self.proxy.upstream_client, loop_deadline(ledger)
+        reply = await client.fetch(self.call.path, body, self.meter, deadline, most)
         # What an upstream without usage wrote is estimated.
         self.meter.prompt_tokens = self._prompt_tokens
         self.meter.tokens = sum(math.ceil(text_size(choice) / TOKEN_BYTES) for choice in reply["choices"])
         usage = reply.get("usage")
         if isinstance(usage, dict):
             charge_usage(self.meter, usage)
+        cuts = [cut_choice(choice, MAX_TOKEN_BYTES * max_tokens) for choice in reply["choices"]]
+        self.is_cut = len(cuts) > replies or any(cuts)
+        del reply["choices"][replies:]
         reply["breadth"] = self._extension(ledger)
         return web.Response(body=orjson.dumps(reply), content_type="application/json")
 
@@ -370,9 +403,14 @@ class PassthroughReply:
         return Spend(meter.calls, meter.prompt_tokens, meter.cached_tokens, meter.tokens, seconds)
 
     def _body(self, budget: Budget, reservation: Reservation) -> bytes:
+        # A server may not know the name under which the client asks: the policy's own cap goes under the plain one.
         too_long = self.call.exceeds(self.proxy.max_reply_tokens(self.chosen))
-        capped = too_long or budget.output_tokens is not None or budget.money is not None
-        cap = max(reservation.output_tokens // self.call.total_replies, 1) if capped else None
+        is_capped = (
+            too_long or self.chosen.sets_sampling or budget.output_tokens is not None or budget.money is not None
+        )
+        cap = max(reservation.output_tokens // self.call.total_replies, 1) if is_capped else None
+        if cap is not None and self.call.sampling_fields.get("max_tokens") == 0:
+            cap = 0
         return orjson.dumps(upstream_body(self.call, self.chosen, self.model, self.proxy.sampler.dialect, cap))
 
     def _extension(self, ledger: Ledger) -> dict[str, Any]:

@@ -107,7 +107,9 @@ class Proxy:
         self.models = ModelCache(self.list_models)
         """Models of the upstreams."""
         self.bodies = ClientSlots(limits.max_bodies)
-        """Bodies being read."""
+        """Bodies being received."""
+        self.reading = asyncio.Lock()
+        """Held while a large body is made sense of, which keeps the loop busy."""
         self.in_flight = 0
         """Requests that have come and are not answered yet."""
         self.answering = 0

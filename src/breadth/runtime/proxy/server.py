@@ -19,7 +19,7 @@ from aiohttp import web
 
 from breadth.base.errors import BreadthError, ServerError, SettingsError
 from breadth.runtime.dialect import CHAT_PATH, COMPLETIONS_PATH
-from breadth.runtime.proxy.access import hash_key, is_loopback, is_own_host
+from breadth.runtime.proxy.access import OwnHosts, hash_key
 from breadth.runtime.proxy.answer import PolicyReply
 from breadth.runtime.proxy.client_request import ClientRequest, read_request
 from breadth.runtime.proxy.errors import ApiError, to_api_error
@@ -34,7 +34,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOG = logging.getLogger("breadth.serve")
 """One line per request; never a word of a prompt or a reply."""
 PROXY = web.AppKey("proxy", Proxy)
-HOSTS: web.AppKey[frozenset[str]] = web.AppKey("hosts", frozenset)
+HOSTS = web.AppKey("hosts", OwnHosts)
 RECORD: ContextVar[RequestRecord] = ContextVar("record")
 """The record of the request being answered."""
 PUBLIC_PATHS = frozenset({"/health", "/ready"})
@@ -46,10 +46,10 @@ RETRY_AFTER_SECONDS = 1.0
 """Seconds after which a client that exceeded the limit may try again."""
 
 
-def build_application(proxy: Proxy, hosts: frozenset[str] | None = None) -> web.Application:
+def build_application(proxy: Proxy, hosts: OwnHosts | None = None) -> web.Application:
     """Return the web application of a proxy; closing it closes the proxy.
 
-    Given ``hosts``, requests that name another host than this machine or one of them are refused.
+    Given ``hosts``, requests that name another one are refused.
     """
 
     async def close(app: web.Application) -> None:
@@ -158,8 +158,8 @@ def from_http_exception(error: web.HTTPException, proxy: Proxy) -> ApiError:
 async def admit_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Check host and key, then whether there is room for another request."""
     proxy, hosts = request.app[PROXY], request.app.get(HOSTS)
-    if hosts is not None and not is_own_host(request.headers.get("Host"), hosts):
-        message = "This server answers to the names of its own machine only: its operator can add names (--allow-host)."
+    if hosts is not None and not hosts.accept(request.headers.get("Host")):
+        message = "Without a key this server answers to its own names only: its operator can add some (--allow-host)."
         raise ApiError(403, message, code="host_not_allowed")
     if request.path not in PUBLIC_PATHS:
         proxy.keys.check(request.headers.get("Authorization"))
@@ -197,10 +197,16 @@ async def complete(request: web.Request) -> web.StreamResponse:
     """Read a request for a completion, and answer it; one whose body has not come takes nobody's place."""
     proxy = request.app[PROXY]
     raw = await read_body(request, proxy)
+    if len(raw) > SMALL_BODY_BYTES:  # one after the other, and between two of them it is everybody else's turn
+        async with proxy.reading:
+            await asyncio.sleep(0)
+            call = read_request(request.path, raw, proxy.limits.allow_fields)
+    else:
+        call = read_request(request.path, raw, proxy.limits.allow_fields)
     check_room(proxy)
     proxy.answering += 1
     try:
-        return await answer_completion(request, proxy, read_request(request.path, raw))
+        return await answer_completion(request, proxy, call)
     finally:
         proxy.answering -= 1
 
@@ -235,18 +241,18 @@ async def read_body(request: web.Request, proxy: Proxy) -> bytes:
     try:
         async with asyncio.timeout(proxy.limits.read_seconds):
             raw = await read_up_to(request.content, min(SMALL_BODY_BYTES, proxy.limits.max_body_bytes))
-            if len(raw) > SMALL_BODY_BYTES:
+            if len(raw) > SMALL_BODY_BYTES or encoding != "identity":
                 async with proxy.bodies.hold(client):
                     raw += await read_up_to(request.content, proxy.limits.max_body_bytes - len(raw))
+                    if encoding != "identity" and len(raw) <= proxy.limits.max_body_bytes:
+                        return await asyncio.to_thread(inflate, raw, encoding, proxy.limits.max_body_bytes)
     except TimeoutError as error:
         raise ApiError(408, "The body did not come in time.", code="slow_body") from error
     except web.RequestPayloadError as error:
         raise body_not_readable() from error
     if len(raw) > proxy.limits.max_body_bytes:
         raise body_too_large(proxy.limits.max_body_bytes)
-    if encoding == "identity":
-        return raw
-    return await asyncio.to_thread(inflate, raw, encoding, proxy.limits.max_body_bytes)
+    return raw
 
 
 def inflate(raw: bytes, encoding: str, max_bytes: int) -> bytes:
@@ -336,13 +342,13 @@ class Server:
     ) -> None:
         self.proxy = proxy
         """The proxy that answers."""
-        names = frozenset(name.lower() for name in (host, *allow_hosts))
+        hosts = OwnHosts.from_options(host, allow_hosts)
         self._host, self._port = host, port
         # A handler is cancelled as soon as its client leaves: that ends the samples for it. Bodies are inflated by us,
         # behind the check of the key and outside the loop: aiohttp would do it before and inside.
         self._runner = web.AppRunner(
             # Where no key is demanded, a web page must not reach us under a name of its own.
-            build_application(proxy, names if is_loopback(host) and not proxy.keys.digests else None),
+            build_application(proxy, None if proxy.keys.digests else hosts),
             handler_cancellation=True,
             access_log=None,
             shutdown_timeout=0.1,

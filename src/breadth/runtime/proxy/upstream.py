@@ -36,6 +36,16 @@ MAX_REPLY_BYTES = 128 * 2**20
 """Bytes of a reply that is not streamed at most: some 60,000 tokens with 20 log-probs each."""
 
 
+@dataclass(frozen=True)
+class ReplySize:
+    """The most that a reply which is not streamed may have."""
+
+    size: int = MAX_REPLY_BYTES
+    """Bytes; never more than `MAX_REPLY_BYTES`."""
+    brackets: int = MAX_REPLY_BYTES
+    """Opening brackets, those in texts too: each that is none of a text takes hundreds of bytes when it is read."""
+
+
 @dataclass
 class EventStream:
     """A stream that has started."""
@@ -97,12 +107,19 @@ class UpstreamClient:
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"} | bearer_header(key)
         self._session: aiohttp.ClientSession | None = None
 
-    async def fetch(self, path: str, body: bytes, meter: Meter, deadline: float | None = None) -> dict[str, Any]:
+    async def fetch(
+        self,
+        path: str,
+        body: bytes,
+        meter: Meter,
+        deadline: float | None = None,
+        most: ReplySize = ReplySize(),  # noqa: B008 - frozen
+    ) -> dict[str, Any]:
         """Return the upstream's reply to a request that is not streamed; ``deadline`` is on the loop's clock."""
 
         async def fetch_once(endpoint: Endpoint) -> dict[str, Any]:
             with self.endpoints.track_request(endpoint):
-                return await self._fetch_once(endpoint, path, body)
+                return await self._fetch_once(endpoint, path, body, most)
 
         return await self.retry(fetch_once, meter, deadline)
 
@@ -145,20 +162,24 @@ class UpstreamClient:
     async def _pause(self, seconds: float, deadline: float | None, error: ServerError | None) -> None:
         await pause_before_retry(seconds, MAX_WAIT_SECONDS, deadline, error, server="upstream")
 
-    async def _fetch_once(self, endpoint: Endpoint, path: str, body: bytes) -> dict[str, Any]:
+    async def _fetch_once(self, endpoint: Endpoint, path: str, body: bytes, most: ReplySize) -> dict[str, Any]:
         response = await self._post(endpoint, path, body)
+        max_bytes = min(most.size, MAX_REPLY_BYTES)
         try:
-            reply = await read_up_to(response.content, MAX_REPLY_BYTES)
+            reply = await read_up_to(response.content, max_bytes)
         except (aiohttp.ClientError, OSError) as error:
             response.close()
             raise ServerError(f"{endpoint.url} broke its reply off ({quote(str(error))}).", REMEDY) from error
         except BaseException:
             response.close()
             raise
-        if len(reply) > MAX_REPLY_BYTES:
+        if len(reply) > max_bytes or reply.count(b"{") + reply.count(b"[") > most.brackets:
             response.close()
             raise ServerError(
-                f"{endpoint.url} sent a reply of more than {MAX_REPLY_BYTES // 2**20} MiB.", REMEDY, fatal=True
+                f"{endpoint.url} sent a reply of more than {max_bytes / 2**20:.1f} MiB or {most.brackets:,} lists and"
+                " objects, which is more than the tokens it may have.",
+                REMEDY,
+                fatal=True,
             )
         return parse_reply(reply, endpoint.url)
 

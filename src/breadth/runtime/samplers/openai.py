@@ -11,7 +11,7 @@ from dataclasses import replace
 import aiohttp
 
 from breadth.base.errors import ServerError
-from breadth.inference.records import Candidate, text_of
+from breadth.inference.records import Candidate, Prompt, text_of
 from breadth.runtime.dialect import ServerDialect
 from breadth.runtime.sampler import Meter, SampleRequest
 from breadth.runtime.samplers.completion import CompletionBuilder, build_candidate
@@ -42,14 +42,16 @@ class PromptTokenEstimator:
         self._known: dict[int, int] = {}
         self._characters = 0.0
         self._tokens = 0.0
+        self._measured: tuple[Prompt, int, int] = ("", hash(""), 0)
 
     def estimate(self, request: SampleRequest) -> int:
         """Return the tokens of prompt and prefix: as counted before for the very same, else estimated by length."""
-        known = self._known.get(_prompt_hash(request))
+        key, characters = self._measure(request)
+        known = self._known.get(key)
         if known is not None:
             return known
         ratio = self._characters / self._tokens if self._tokens else DEFAULT_CHARACTERS_PER_TOKEN
-        return max(1, round(count_characters(request) / max(ratio, 0.25)))
+        return max(1, round(characters / max(ratio, 0.25)))
 
     def learn(self, request: SampleRequest, tokens: int) -> None:
         """Remember a server's count."""
@@ -57,23 +59,25 @@ class PromptTokenEstimator:
             return
         if len(self._known) >= MAX_KNOWN_PROMPTS:
             self._known.pop(next(iter(self._known)))
-        self._known[_prompt_hash(request)] = tokens
-        self._characters += count_characters(request)
+        key, characters = self._measure(request)
+        self._known[key] = tokens
+        self._characters += characters
         self._tokens += tokens
 
+    def _measure(self, request: SampleRequest) -> tuple[int, int]:
+        """Return a hash and the characters of prompt and prefix; a prompt sampled many times is walked once."""
+        if request.prompt is not self._measured[0]:
+            self._measured = (request.prompt, *measure_prompt(request.prompt))
+        _, texts, characters = self._measured
+        return hash((texts, request.prefix, request.model)), characters + len(request.prefix)
 
-def count_characters(request: SampleRequest) -> int:
-    """Return the characters of prompt and prefix, with those of the chat template."""
-    if isinstance(request.prompt, str):
-        return len(request.prompt) + len(request.prefix)
-    texts = (text_of(message.get("content")) for message in request.prompt)
-    return len(request.prefix) + sum(len(text) + TEMPLATE_CHARACTERS for text in texts)
 
-
-def _prompt_hash(request: SampleRequest) -> int:
-    if isinstance(request.prompt, str):
-        return hash((request.prompt, request.prefix, request.model))
-    return hash((request.prefix, request.model, *(text_of(message.get("content")) for message in request.prompt)))
+def measure_prompt(prompt: Prompt) -> tuple[int, int]:
+    """Return a hash of a prompt's texts, and their characters with those of the chat template."""
+    if isinstance(prompt, str):
+        return hash(prompt), len(prompt)
+    texts = [text_of(message.get("content")) for message in prompt]
+    return hash(tuple(texts)), sum(len(text) + TEMPLATE_CHARACTERS for text in texts)
 
 
 DRAIN_SECONDS = 0.1

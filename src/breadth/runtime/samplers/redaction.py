@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, MutableMapping
 from dataclasses import replace
@@ -24,7 +25,16 @@ MIN_PART_CHARACTERS = 12
 REDACTED = b"[key]"
 MAX_ESCAPE_LEVELS = 3
 """Escapes inside escapes that are read: a JSON text in a JSON text, in a URL."""
-_ESCAPED_CHARACTER = re.compile(r"\\+(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|[nrt])")
+_ESCAPED_CHARACTER = re.compile(
+    r"\\+(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|U([0-9A-Fa-f]{8})|u\{([0-9A-Fa-f]{1,6})\}|[nrt])"
+    r"|\b0x([0-9A-Fa-f]{2})\b"
+)
+_OCTAL_CHARACTER = re.compile(r"\\+([0-3][0-7]{2})")
+_CODES = re.compile(r"(?<!\d)\d{2,3}(?!\d)")
+_ESCAPES = ("%{:02x}", "\\x{:02x}", "\\u{:04x}", "\\{:03o}", "&#{};", "&#x{:x};")
+"""How each letter of a text may be written instead, by its number."""
+_LINE_END = rb"(?:\\[rn]|\s)*"
+"""Ends of lines that may be in the middle of base64, as they are or in JSON."""
 ErrorT = TypeVar("ErrorT", bound=BreadthError)
 
 
@@ -37,26 +47,33 @@ class Redactor:
         """What to look for, in lower case; empty without a key."""
         self._pattern: re.Pattern[bytes] | None = None
         self._letter_forms: tuple[str, ...] = ()
+        self._encoded_forms: tuple[bytes, ...] = ()
+        self._shortest = 0
         if len(secret) < MIN_SECRET_CHARACTERS:
             return
         part = max(MIN_PART_CHARACTERS, len(secret) // 2)
-        begin, end = re.escape(secret[:part].encode()), re.escape(secret[-part:].encode())
+        parts = secret[:part], secret[-part:]
+        begin, end = (re.escape(text.encode()) for text in parts)
         plain = sorted(plain_forms(secret), key=len, reverse=True)
         encoded = base64_forms(secret.encode())
+        halves = set().union(*(base64_forms(text.encode()) for text in parts))  # one is whole where a line ends
+        broken = (_LINE_END.join(re.escape(form[at : at + 1]) for at in range(len(form))) for form in encoded)
         either = b"|".join([*(re.escape(form.encode()) for form in plain), begin + rb"[^\s\"'\\<>]*", end])
-        self._pattern = re.compile(b"(?i:%s)|%s" % (either, b"|".join(map(re.escape, encoded))))
-        self.forms = tuple(
-            form.lower() for form in (*plain, *(form.decode() for form in encoded), secret[:part], secret[-part:])
-        )
-        letters = map(plain_letters, self.forms)
-        self._letter_forms = tuple({form for form in letters if len(form) >= MIN_SECRET_CHARACTERS})
+        self._pattern = re.compile(b"(?i:%s)|%s" % (either, b"|".join([*broken, *map(re.escape, halves)])))
+        self.forms = tuple(form.lower() for form in (*plain, *(form.decode() for form in (*encoded, *halves)), *parts))
+        self._encoded_forms = tuple({form.encode() for form in self.forms})
+        self._shortest = min(map(len, self._encoded_forms))
+        letters = plain_letters(secret)
+        runs = {letters[at : at + MIN_PART_CHARACTERS] for at in range(len(letters) - MIN_PART_CHARACTERS + 1)}
+        forms = {form for form in map(plain_letters, self.forms) if len(form) >= MIN_SECRET_CHARACTERS}
+        self._letter_forms = tuple(forms | runs)
 
     def clean(self, data: bytes) -> bytes:
         """Return bytes without the key."""
-        if self._pattern is None:
+        if self._pattern is None or len(data) < self._shortest:
             return data
         lowered = data.lower()
-        return self._pattern.sub(REDACTED, data) if any(form.encode() in lowered for form in self.forms) else data
+        return self._pattern.sub(REDACTED, data) if any(form in lowered for form in self._encoded_forms) else data
 
     def clean_text(self, text: str) -> str:
         """Return a text without the key."""
@@ -65,11 +82,14 @@ class Redactor:
     def clean_error(self, error: ErrorT) -> ErrorT:
         """Take the key out of an error's message; return the same error.
 
-        A message that holds it in another disguise (with blanks in it, in HTML's or JSON's escapes, ...) is left out.
+        A message that holds it in another disguise is left out: with blanks in it, backwards, in the escapes of HTML,
+        JSON or Python, as the numbers of its letters, or a run of twelve letters of it.
         """
         error.problem = self.clean_text(error.problem)
         letters = plain_letters(error.problem)
-        if any(form in letters for form in self._letter_forms):
+        numbers = plain_letters(_CODES.sub(lambda found: chr(int(found[0])), error.problem))
+        octal = plain_letters(_OCTAL_CHARACTER.sub(lambda found: chr(int(found[1], 8)), error.problem))
+        if any(form in text for form in self._letter_forms for text in (letters, letters[::-1], numbers, octal)):
             status = getattr(error, "status", None)
             answered = "The server failed" if status is None else f"The server answered with status {status}"
             error.problem = f"{answered}; its message repeats the key, and is left out."
@@ -85,8 +105,8 @@ class Redactor:
 
 def unescape_character(found: re.Match[str]) -> str:
     """Return the character that an escape means; a blank for line ends and tabs."""
-    code = found[1] or found[2]
-    return chr(int(code, 16)) if code else " "
+    code = int(next(filter(None, found.groups()), "20"), 16)
+    return chr(code) if code <= sys.maxunicode else " "
 
 
 def plain_letters(text: str) -> str:
@@ -97,9 +117,14 @@ def plain_letters(text: str) -> str:
 
 
 def plain_forms(secret: str) -> set[str]:
-    """Return the forms in which a key is written out: as it is, escaped, URL-encoded once or twice, hexadecimal."""
-    encoded = quote(secret, safe="")
-    forms = {secret, secret.replace("/", r"\/"), encoded, quote(encoded, safe=""), secret.encode().hex()}
+    """Return the forms in which a key is written out: as it is, escaped, URL-encoded once or twice, hexadecimal.
+
+    Escaped is what must be, or every letter in the same way.
+    """
+    encoded, code = quote(secret, safe=""), secret.encode()
+    forms = {secret, secret.replace("/", r"\/"), encoded, quote(encoded, safe="")}
+    forms |= {code.hex(), code.hex(":"), code.hex(" ")}
+    forms |= {"".join(map(escape.format, code)) for escape in _ESCAPES}
     return forms | {msgspec.json.encode(form).decode()[1:-1] for form in forms}
 
 
@@ -129,8 +154,9 @@ class EventRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._beginnings = tuple({form[:MIN_HELD_CHARACTERS] for form in redactor.forms})
-        self._longest = max(map(len, redactor.forms), default=0)
+        self._forms: dict[str, list[str]] = {}
+        for form in redactor.forms:
+            self._forms.setdefault(form[:MIN_HELD_CHARACTERS], []).append(form)
         self._tails: dict[tuple[object, ...], str] = {}
         self._sent: dict[tuple[object, ...], str] = {}
         self._held: list[tuple[bytes, Event]] = []
@@ -141,8 +167,9 @@ class EventRedactor:
             return [(data, content)]
         self._held.append((data, content))
         for place, table, name in find_texts(content):
-            self._tails[place] = (self._tails.get(place, "") + table[name].lower())[-self._longest :]
-        return [] if any(map(self._may_go_on, self._tails.values())) else self.finish()
+            self._tails[place] = self._open_end(self._tails.get(place, "") + table[name].lower())
+        is_open = any(len(tail) >= MIN_HELD_CHARACTERS for tail in self._tails.values())
+        return [] if is_open else self.finish()
 
     def finish(self) -> list[tuple[bytes, Event]]:
         """Return the events that were held back."""
@@ -168,15 +195,18 @@ class EventRedactor:
             (orjson.dumps(content) if is_changed else self._unescape(data, content), content) for data, content in held
         ]
 
-    def _may_go_on(self, tail: str) -> bool:
-        """Say whether a text ends in the beginning of a form of the key."""
-        if not any(beginning in tail for beginning in self._beginnings):
-            return False
-        return any(
-            tail.endswith(form[:size])
-            for form in self._redactor.forms
-            for size in range(MIN_HELD_CHARACTERS, min(len(form), len(tail) + 1))
-        )
+    def _open_end(self, text: str) -> str:
+        """Return a text from where it may be the beginning of the key on; its last characters where it is none yet."""
+        starts = [len(text)]
+        for beginning, forms in self._forms.items():
+            start = text.find(beginning)
+            while start >= 0 and not any(
+                len(form) > len(text) - start and form.startswith(text[start:]) for form in forms
+            ):
+                start = text.find(beginning, start + 1)
+            starts += [start] if start >= 0 else []
+        start = min(starts)
+        return text[start:] if start < len(text) else text[1 - MIN_HELD_CHARACTERS :]
 
     def _unescape(self, data: bytes, content: Event) -> bytes:
         r"""Return an event as it came, or without the escapes (\u002d, \/) behind which it hides the key."""
