@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from breadth.base.errors import MeasureError
-from breadth.measure.trends import Trend, edge_points, log_trend, measured_levels, robust_slope, steps_until, trend
+from breadth.measure.trends import (
+    Trend,
+    edge_points,
+    log_trend,
+    mean_change,
+    measured_levels,
+    robust_slope,
+    steps_until,
+    trend,
+)
 from breadth.measure.validate import FloatArray
 
 
@@ -466,3 +475,24 @@ def test_whatever_was_logged_gets_an_answer(rows: list[tuple[int, float]]) -> No
     assert found.verdict in OPPOSITE
     assert not found.change.low > found.change.high
     assert not found.slope.low > found.slope.high
+
+
+def test_medians_of_repeated_values_are_no_change() -> None:
+    # The median of the first eighth is 0, that of the last 1/16, in a series of the same values in another order.
+    first, last = [0, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1, 1]
+    middle = [0, 1, 0, 1, 1, 0, 1, 0] * 7
+    values = np.array([*first, *middle, *last]) / 16
+    found = trend(range(len(values)), values)
+    assert found.end.value > found.start.value
+    assert found.verdict in ("flat", "cannot tell")
+    risen = trend(range(80), np.repeat([0.0, 1.0], 40) + np.tile([0.0, 0.1], 40))
+    assert risen.verdict == "rising"
+
+
+def test_the_change_of_means_by_hand() -> None:
+    # Sixteen values of 0 and 1 by turns, then higher by 2: neighbours differ by 1, or by 2 at the step.
+    values = np.array([0.0, 1.0] * 4 + [2.0, 3.0] * 4)
+    found = mean_change(values, 0.95)
+    assert found.value == pytest.approx((3 + 2 + 3) / 3 - (0 + 1 + 0) / 3)
+    error = math.sqrt(float(np.mean(np.diff(values) ** 2)) / 3)
+    assert found.high - found.value == pytest.approx(stats.t.ppf(0.975, 10) * error, rel=0.02)

@@ -74,8 +74,8 @@ def _plain_box(text: str) -> str | None:
     end = text.find("}", start) if start >= 0 else -1
     if end < 0:
         return None
-    content, rest = text[start + 7 : end], text[end + 1 :]
-    if "{" in content or "\\" in content or "\\" in rest or "<" in rest or "#" in rest:
+    content = text[start + 7 : end]
+    if "{" in content or any(sign in text[start + 1 :] for sign in "\\<#"):
         return None
     return content.strip() or None
 

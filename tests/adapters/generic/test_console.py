@@ -72,12 +72,14 @@ def test_rewards_of_a_group_below_the_header_of_their_step(tmp_path: Path) -> No
 def test_a_notebook_is_read_by_what_its_cells_printed(tmp_path: Path) -> None:
     printed = [f"step {step} | reward {step / 10}\n" for step in range(1, 6)]
     cell: dict[str, Any] = {"cell_type": "code", "source": "print('step 9 | reward 9')", "outputs": [3, {"data": 3}]}
+    cell |= {"id": "a1b2", "execution_count": 3, "metadata": {}}
     cell["outputs"] += [{"output_type": "stream", "text": printed[:2]}, {"output_type": "stream", "text": printed[2:]}]
     path = tmp_path / "loop.ipynb"
-    path.write_text(json.dumps({"cells": [3, cell]}))
+    text = {"cell_type": "markdown", "id": "c3d4", "source": "a long text about the model that is trained below"}
+    path.write_text(json.dumps({"cells": [text, cell] * 5}, indent=1))
     assert IMPORTER.recognises(path, read_head(path)) == CONSOLE_KIND
     found = [record for record in read_console(path) if isinstance(record, MetricRow)]
-    assert [(row.step, row.values["reward"]) for row in found] == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (5, 0.5)]
+    assert [(row.step, row.values["reward"]) for row in found[:5]] == [(step, step / 10) for step in range(1, 6)]
 
 
 def test_not_a_number_stays_not_a_number(tmp_path: Path) -> None:

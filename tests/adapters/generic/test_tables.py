@@ -336,3 +336,10 @@ def test_a_list_of_rewards_gives_its_mean_and_its_spread() -> None:
     assert flatten_row({"rewards": [1.0]}) == {"rewards": [1.0]}
     assert flatten_row({"rewards": [1.0, None]}) == {"rewards": [1.0, None]}
     assert flatten_row({"rewards": [0.0, 1.0], "rewards_mean": 7.0})["rewards_mean"] == 7.0
+
+
+def test_a_list_of_scores_inside_a_document_is_a_course() -> None:
+    scores = [0.1 * place for place in range(9)]
+    rows = document_rows({"run": "a", "episodes": {"reward": scores}, "manifest": {"seeds": [1, 2, 3]}})
+    assert [(row["step"], row["reward"]) for row in rows] == [(place, 0.1 * (place - 1)) for place in range(1, 10)]
+    assert document_rows({"episodes": {"seeds": scores}}) == []

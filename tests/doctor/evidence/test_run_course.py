@@ -18,6 +18,7 @@ from breadth.doctor.evidence.run_course import (
     events_before,
     first_beyond,
     has_recovered,
+    is_at_its_best,
     is_constant,
     is_gone,
     is_solved,
@@ -398,3 +399,8 @@ def test_a_fall_to_nothing_is_sure_where_slow_wander_would_explain_any_other() -
         assert course is not None
         wild = replace(course, noise=replace(course.noise, sd=1.0, autocorrelation=0.9))
         assert measure_fall(wild, "reward", wanders=True).is_sure is is_sure
+
+
+@pytest.mark.parametrize(("scale", "is_best"), [(0.1, False), (0.8, True), (5.0, True)])
+def test_a_share_below_one_half_is_not_at_its_best(make: Any, scale: float, is_best: bool) -> None:
+    assert is_at_its_best(make(reward=scale * np.minimum(np.arange(1, 61) / 10, 1))) is is_best

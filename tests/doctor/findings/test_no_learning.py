@@ -10,7 +10,7 @@ import pytest
 
 from breadth.doctor.evidence.record import Evidence
 from breadth.doctor.finding import CannotTell, Excluded, Finding
-from breadth.doctor.findings.no_learning import FINDING
+from breadth.doctor.findings.no_learning import FINDING, highest_linear_rise
 from breadth.doctor.trainer_config import TrainerConfig
 from breadth.measure.trends import trend
 from breadth.report.sections import Severity
@@ -236,3 +236,29 @@ def test_what_is_missing_is_named(make: Any) -> None:
     assert isinstance(missing, CannotTell)
     assert missing.missing == "reward is not logged"
     assert FINDING.check(Evidence("a configuration")) is None
+
+
+@pytest.mark.parametrize(("names", "is_found"), [(("min_reward", "max_reward"), True), (("low", "high"), False)])
+def test_rewards_whose_highest_is_their_lowest_teach_nothing(make: Any, names: tuple[str, str], is_found: bool) -> None:
+    score = 0.15 + 0.01 * (STEPS % 3)
+    found = FINDING.check(make(reward=score, **dict.fromkeys(names, score)))
+    assert (isinstance(found, Finding) and "highest reward" in found.headline) == is_found
+
+
+def test_a_rise_of_a_straight_line_is_bounded_by_all_points(make: Any) -> None:
+    # Ends of five points each leave a rise of 0.3 open; forty points of the same scatter leave 0.15.
+    score = 0.5 + 0.14 * np.tile([1.0, -1.0, 0.4, -0.4], 10)
+    course = make(reward=score).course("reward")
+    assert course.change(course.start, course.end).high > 0.15
+    assert highest_linear_rise(course) < 0.14
+    rising = make(reward=score + np.linspace(0, 1, 40)).course("reward")
+    assert highest_linear_rise(rising) > 1.0
+
+
+def test_steps_of_a_coarse_score_are_no_steady_rise(make: Any) -> None:
+    # Sixteenths, two in five of them zero: the median jumps from 0 to 1/16 though the mean hardly moves.
+    pattern = np.array([0, 1, 0, 2, 1, 0, 1, 0, 1, 2, 0, 1, 1, 0, 1]) / 16
+    score = np.concatenate([np.tile(pattern, 8), np.tile(np.roll(pattern, 1), 1)])
+    found = FINDING.check(make(reward=score))
+    assert isinstance(found, Finding)
+    assert found.headline.startswith("The score has not moved")

@@ -224,3 +224,13 @@ def test_components_whose_names_say_nothing_are_a_note(make: Any) -> None:
     assert "of it by g; f has" in found.headline
     both = FINDING.check(make(reward=2 * proxy, **{"reward/g": proxy, "reward/f": proxy + noise[1]}))
     assert isinstance(both, CannotTell)
+
+
+def test_addends_of_a_hand_written_loop_are_components(make: Any, around: Callable[..., Any]) -> None:
+    form, right = around(0.2 + 0.6 * T, 0.01), around(0.3 - 0.1 * T, 0.01, 1)
+    found = FINDING.check(make(reward=form + right, mean_format=form, mean_correctness=right))
+    assert isinstance(found, Finding)
+    assert "mean_correctness has fallen" in found.headline
+    bent = around(0.3 + 0.3 * T**4, 0.01, 2)
+    other = FINDING.check(make(reward=bent, mean_format=form, mean_correctness=right))
+    assert not isinstance(other, Finding)  # they do not add up to it

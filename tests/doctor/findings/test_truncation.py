@@ -85,3 +85,12 @@ def test_the_cap_is_read_off_the_log_where_the_settings_are_not_known(
 
 def test_without_the_share_it_cannot_tell(make: Any) -> None:
     assert isinstance(FINDING.check(make(reward=T)), CannotTell)
+
+
+@pytest.mark.parametrize(("length", "is_excluded"), [(500.0, True), (800.0, False)])
+def test_a_mean_length_far_below_the_cap_excludes_it(make: Any, length: float, is_excluded: bool) -> None:
+    found = FINDING.check(make(length=np.full(40, length), config=TrainerConfig(max_completion_length=1024)))
+    assert isinstance(found, Excluded if is_excluded else CannotTell)
+    if isinstance(found, CannotTell):
+        assert "up to 78% of the completions may be cut" in found.missing  # 800 of 1,024, by Markov's inequality
+        assert not found.undecided

@@ -42,6 +42,7 @@ from breadth.adapters.generic.tables import (
     preview_table,
     read_rows,
 )
+from breadth.adapters.notebooks import is_notebook
 from breadth.adapters.parse_values import (
     MIN_UNIX_TIME,
     MetricReader,
@@ -101,6 +102,8 @@ class GenericImporter:
 
         Completions whose columns have names of their own are refused with the mapping to give.
         """
+        if is_notebook(path):  # its cells are no rows
+            return CONSOLE_KIND if not self.mapping and is_console_log(path, start) else None
         seen = preview_table(path, start)
         layout = infer_layout(seen.columns) if seen else None
         if not layout and (inside := preview_document(path, start)) is not None:

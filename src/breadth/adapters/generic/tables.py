@@ -25,6 +25,7 @@ from breadth.runs.jsonl import (
     read_text_rows,
     try_parse_json,
 )
+from breadth.runs.names import match_name
 from breadth.runs.parquet import read_parquet_rows, try_read_schema
 from breadth.runs.schema import Remark
 
@@ -54,6 +55,10 @@ def flatten_row(row: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dic
     return flat
 
 
+SCORES = frozenset({"reward", "accuracy"})
+"""Metrics of ours that are the course of a run by themselves."""
+
+
 def document_rows(document: Any) -> list[dict[str, Any]]:
     """Return the rows of a document: its longest list of tables, or its lists of numbers as columns; else nothing."""
     if not isinstance(document, dict):
@@ -71,7 +76,10 @@ def is_list_of_tables(value: Any) -> bool:
 
 
 def rows_of_columns(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of two or more lists of numbers of one length, numbered from 1 where none is the step."""
+    """Return the rows of two or more lists of numbers of one length, numbered from 1 where none is the step.
+
+    A list alone is one where its name means a score.
+    """
     columns = {
         str(name): value
         for name, value in table.items()
@@ -81,7 +89,7 @@ def rows_of_columns(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     }
     length = max(map(len, columns.values()), default=0)
     columns = {name: value for name, value in columns.items() if len(value) == length}
-    if len(columns) < 2:
+    if len(columns) < 2 and not any((match_name(name) or ("",))[0] in SCORES for name in columns):
         return []
     if "steps" in columns:
         columns["step"] = columns.pop("steps")

@@ -154,12 +154,14 @@ def is_at_its_best(evidence: Evidence) -> bool:
     """Say whether a score that rose stays near the largest value of any step, as a solved one does on any scale.
 
     Where some problems are always solved and some never, the score depends on which were drawn. Completions that are
-    cut solve nothing.
+    cut solve nothing, and a score between 0 and 1 that ends below one half has not solved most of them.
     """
     score, series, cut = evidence.course("reward"), evidence.series("reward"), evidence.course("truncated")
     if series is None or score is None or (cut is not None and cut.end.level.value > MAX_CUT_SOLVED):
         return False
     best, start = float(series.values.max()), score.start.level.value
+    if float(series.values.min()) >= 0 and best <= 1 and score.end.level.value < 0.5:
+        return False
     return best - score.end.level.value < NEAR_BEST * (best - start)
 
 

@@ -26,6 +26,8 @@ GOAL_NAMES = re.compile(r"(?<![a-z])(?:env(?:ironment)?|task|outcome|game)(?![a-
 """Further names that a component of the reward has which is the goal itself."""
 NO_CORRECTNESS = re.compile(r"penalt|length|format")
 """Names of metrics that do not, whatever else they say."""
+FORM_NAMES = re.compile(r"format|xml|struct|json|boxed|(?<![a-z])(?:tags?|think|style)(?![a-z])")
+"""Names of components that reward format, which is often learned before anything else."""
 _HELD_OUT = (
     re.compile(r"^(?:val-)?core/"),
     CORRECTNESS_NAMES,
@@ -159,7 +161,22 @@ def reward_components(evidence: Evidence) -> tuple[MetricSeries, ...]:
         for series in (evidence.series(name) for name in named)
         if series is not None and len(series) >= MIN_POINTS
     ]
-    return tuple(found) if len(found) > 1 else tuple(components_of_rollouts(run))
+    return tuple(found) if len(found) > 1 else find_addends(evidence) or tuple(components_of_rollouts(run))
+
+
+def find_addends(evidence: Evidence) -> tuple[MetricSeries, ...]:
+    """Return metrics named after correctness and format that add up to the reward, as hand-written loops log them."""
+    reward = evidence.series("reward")
+    names = () if evidence.run is None else evidence.run.metric_names()
+    named = [
+        series
+        for name in names
+        if CORRECTNESS_NAMES.search(name.casefold()) or FORM_NAMES.search(name.casefold())
+        if _SPREAD.search(name) is None and (series := evidence.series(name)) is not None and len(series) >= MIN_POINTS
+    ]
+    if reward is None or len(named) < 2 or fit_weights(reward, named) is None:
+        return ()
+    return tuple(named)
 
 
 def is_component(name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import (
+    FORM_NAMES,
     RewardPart,
     ScoreChange,
     count_evaluations,
@@ -23,10 +24,6 @@ from breadth.measure.course import Course
 from breadth.measure.trends import Trend
 from breadth.report.cells import PERCENT, format_number, format_pair
 from breadth.report.sections import Fact, Severity
-
-FORM = re.compile(r"format|xml|struct|json|boxed|(?<![a-z])(?:tags?|think|style)(?![a-z])")
-"""Names of components that reward format, which is often learned before anything else."""
-
 
 HACKS = re.compile(r"(?<![a-z])(?:hack(?:s|ed|ing)?|cheat(?:s|ed|ing)?|exploit(?:s|ed|ing|ation)?)(?![a-z])")
 """Names of metrics in which a run counts the rollouts that cheat its reward."""
@@ -191,7 +188,7 @@ class RewardHacking:
             key=lambda part: part.share or part.change.change.value,
             default=None,
         )
-        first = leader is not None and FORM.search(leader.name.casefold()) is not None and leader.still_rises
+        first = leader is not None and FORM_NAMES.search(leader.name.casefold()) is not None and leader.still_rises
         lost = min(part.change.change.value for part in counts)
         first = first and lost > -self.fallen * reward.change.value
         falls = any(part.change.verdict == "falling" for part in counts)

@@ -41,6 +41,10 @@ class Truncation:
     near: float = 0.9
     """The same for a warning: at most one in five."""
 
+    far: float = 0.5
+    """Share of the cap that the mean length must not exceed for truncation to be excluded by it: by Markov's inequality
+    no larger share of the completions can be at the cap."""
+
     def check(self, evidence: Evidence) -> CheckResult:
         """Read the share of truncated completions in the last eighth of the run, else the mean length."""
         cut = evidence.course("truncated")
@@ -77,9 +81,11 @@ class Truncation:
         if length is None or cap is None:
             return evidence.missing_metric("truncation", "truncated")
         if length.end.level.value <= self.near * cap:
-            return Excluded(
-                "truncation", f"the mean length is {length.end.level.value:,.0f} tokens, of {cap:,.0f} at most"
-            )
+            shown = f"the mean length is {length.end.level.value:,.0f} tokens, of {cap:,.0f} at most"
+            if length.end.level.value <= self.far * cap:
+                return Excluded("truncation", shown)
+            most = f"up to {length.end.level.value / cap:.0%} of the completions may be cut"
+            return CannotTell("truncation", f"{shown}, so {most}", evidence.how_to_log("truncated"))
         is_pinned = length.end.level.value > self.pinned * cap
         headline = (
             f"The mean length is {length.end.level.value:,.0f} tokens, {length.end.level.value / cap:.0%} of the"
