@@ -52,18 +52,23 @@ Verdicts at `warning` or above count as an alarm. Intervals are Wilson's, 95 %. 
 
 How to hold it against us:
 
-- The runs of other people were labelled by engineers who did not know the rules, from batch D on by two who did not see
-  each other's labels; where they disagree, or one finds a run unclear, it is not counted. Most labels are only likely.
-  The rules were changed after each batch with all its labels in sight, so only a first try is a test, and "now" shows
-  what the rules were fitted to.
-- The logs of batches A to C were not kept, nor were the names of their repositories: their last figures are by the
-  rules of their day, and a run of theirs may be among the later ones.
+- The runs of other people were labelled from their plots by somebody who did not know the rules, from batch D on by two
+  who did not see each other's labels; where they disagree, or one finds a run unclear, it is not counted. Most labels
+  are only likely. The rules were changed after each batch with all its labels in sight, so only a first try is a test,
+  and "now" shows what the rules were fitted to. Reading notebooks was added when the names of the files of batch D were
+  known, before its labels and its first try. Which runs they are, their labels and both doctors' alarms at the first
+  try are in `docs/data/doctor/real-runs.csv`.
+- The logs of batches A to C were not kept, nor were the names of their repositories: "then" is by the rules of their
+  day, and a run of theirs may be among the later ones.
 - The faults, the generated courses and the lab's runs are ours, and so is the choice of labels. Our doctor sees the
   rollouts and settings of the lab's runs; the peers see metrics.
 - The labels of the real logs were opened after the constants were fixed. Then two things changed in reading: that
   `reward/NAME` is a component, and a note on components whose names say nothing.
-- The lab was evaluated six times, each time on new seeds. Most batches changed the rules, and none was used twice.
-  Two collapse runs of the fifth batch got their entropy back by themselves and count as missed here.
+- The lab was evaluated eight times, each time on new seeds. Most batches changed the rules. The last one did too: its
+  collapse runs end at a score of 0.97 on eight problems seen eighty times, which was taken for solved and noted only;
+  the table shows the rules after that, on the same runs, and their first try is among the earlier batches.
+- A fault put into a healthy curve leaves its score rising where the fault is one of groups or of entropy, and what does
+  no harm yet is a note: some of these faults are noted only.
 - The real logs come from few authors, nearly half of them from one repository.
 """
 INFERENCE = """# Results at inference
@@ -201,9 +206,23 @@ def runs_lines() -> list[str]:
         if when != "what"
         for tool, counts in tools.items()
     ]
+    rows += [["D to F", "first try", tool, *pooled] for tool, pooled in pool_first_tries(found["batches"]).items()]
     header = ["batch", "rules", "tool", "failures named", "of the sure labels", "healthy alarmed"]
     lines += ["", *table(header, rows), ""]
     return [*lines, f"{found['note']}", ""]
+
+
+def pool_first_tries(batches: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the counts of each tool over the first tries of the batches that two engineers labelled."""
+    pooled: dict[str, list[str]] = {}
+    tries = [seen["first try"] for seen in batches.values() if "rldoctor" in seen["first try"]]
+    for tool in ("breadth", "rldoctor"):
+        for count in ("failures named", "of the sure labels", "healthy alarmed"):
+            pairs = [tuple(map(int, counts[tool][count].split(" (")[0].split(" of "))) for counts in tries]
+            hits, of = (sum(column) for column in zip(*pairs, strict=True))
+            interval = wilson(hits, of)
+            pooled.setdefault(tool, []).append(f"{hits} of {of} ({interval.low:.3f} to {interval.high:.3f})")
+    return pooled
 
 
 def courses_lines() -> list[str]:
