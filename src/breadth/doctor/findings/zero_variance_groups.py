@@ -208,6 +208,10 @@ def _facts(evidence: Evidence, flat: Course, side: _Side | None) -> tuple[Fact, 
     return tuple(facts)
 
 
+HOPELESS = 0.9
+"""Share of the flat groups that are all wrong above which easier problems come first."""
+
+
 def _prescriptions(evidence: Evidence, side: _Side | None) -> tuple[Prescription, ...]:
     chance = None if side is None else 1 - side.wrong
     wanted = [
@@ -215,6 +219,8 @@ def _prescriptions(evidence: Evidence, side: _Side | None) -> tuple[Prescription
         prescriptions.enlarge_groups(evidence, chance),
         None if side is None else prescriptions.filter_problems(easier=side.wrong > 0.5),
     ]
+    if side is not None and side.wrong > HOPELESS:
+        wanted = [wanted[-1], *wanted[:-1]]  # other groups of the same problems are all wrong too
     return tuple(remedy for remedy in wanted if remedy is not None)
 
 
