@@ -317,3 +317,21 @@ def test_a_table_with_the_metrics_of_one_trainer_is_its_log(tmp_path: Path) -> N
     assert dialect.trainer == "trl"
     assert found["v"].run is not None
     assert found["v"].run.header.entropies["entropy"].estimator == "exact"
+
+
+@pytest.mark.parametrize(
+    ("call", "settings"), [("GRPOConfig(beta=0.25, num_generations=8)", True), ("GRPOConfig(beta=", False)]
+)
+def test_a_notebook_has_settings_and_a_log(tmp_path: Path, call: str, *, settings: bool) -> None:
+    lines = [f"{{'loss': 0.1, 'reward': {step / 20}, 'epoch': {step / 100}}}\n" for step in range(1, 12)]
+    output = {"output_type": "stream", "name": "stdout", "text": lines}
+    cells = [{"cell_type": "code", "source": ["from trl import GRPOConfig\n", call], "outputs": [output]}]
+    path = tmp_path / "colab.ipynb"
+    path.write_text(json.dumps({"cells": cells, "nbformat": 4}))
+    collected = collect_evidence([path], tmp_path / "work")
+    (case,) = collected.cases
+    reward = case.series("reward")
+    assert reward is not None
+    assert len(reward) == 11
+    assert (case.config.kl == 0.25) is settings
+    assert len(collected.unused) == (0 if settings else 1)

@@ -357,21 +357,23 @@ def classify_file(
 def classify_notebook(file: Path, start: bytes, importers: Sequence[Importer], sources: ClassifiedFiles) -> None:
     """Take the settings of a notebook, and the log that training has printed below its cells; it may have both."""
     errors: list[FileError] = []
+    log = config = None
     try:
-        sources.files.append(recognise(file, importers))
+        log = recognise(file, importers)
+        sources.files.append(log)
     except FileError as error:
         errors.append(error)
     try:
         config = read_config(file, start)
     except FileError as error:
         errors.append(error)
-    else:
-        if config is not None:
-            sources.configs.append(config)
-            sources.used.append(f"{file.name}: configuration of {config.dialect.trainer}")
-            return
-    if errors and file not in {found.path for found in sources.files}:
+    if config is not None:
+        sources.configs.append(config)
+        sources.used.append(f"{file.name}: configuration of {config.dialect.trainer}")
+    elif log is None:
         raise errors[-1]
+    else:
+        sources.refused += errors  # its settings; the log was read
 
 
 def classify_toml(file: Path, sources: ClassifiedFiles) -> bool:

@@ -70,6 +70,7 @@ def test_a_rise_that_the_trend_does_not_see_is_not_denied(make: Any) -> None:
         ("n_hacking_unsuccessful", 1 + 50 * T, False),
         ("rewards/hack_penalty/mean", -0.5 + 0.5 * T, False),
         ("shackles", 1 + 50 * T, False),
+        ("exploitation_rate", 0.02 + 0.5 * T, False),
     ],
 )
 def test_the_count_of_hacks_that_the_run_keeps_is_believed(

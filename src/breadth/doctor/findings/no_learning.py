@@ -25,13 +25,13 @@ from breadth.runs.reader import MetricSeries
 class NoLearning:
     """The run does not learn: no gradient, no difference in reward, no learning rate, or a score that never moved.
 
-    Four proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
-    within groups never differ, the learning rate is zero, or a score stays equal to the last digit below its best.
-    The fifth is measured: over the whole run, at least forty steps, a rise of the score that matters is excluded,
-    and the score leaves room. A score that rose and stopped is `saturation`, one that fell is `score-collapse`. A
-    signal that is logged as zero while the score surely rises is rounded, as a learning rate of 1e-6 in three
-    decimals. It misleads where the learning signal does not come from this score, and in the first steps of a long
-    warm-up.
+    Five proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
+    within groups never differ, the highest reward of a step is its lowest, the learning rate is zero, or a score stays
+    equal to the last digit below its best. The sixth is measured: over the whole run, at least forty steps, a rise of
+    the score that matters is excluded, and the score leaves room. A score that rose and stopped is `saturation`, one
+    that fell is `score-collapse`. A signal that is logged as zero while the score surely rises is rounded, as a
+    learning rate of 1e-6 in three decimals. It misleads where the learning signal does not come from this score, and in
+    the first steps of a long warm-up.
     """
 
     loop: ClassVar[Loop] = "training"

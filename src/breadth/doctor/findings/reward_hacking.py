@@ -25,8 +25,8 @@ from breadth.measure.trends import Trend
 from breadth.report.cells import PERCENT, format_number, format_pair
 from breadth.report.sections import Fact, Severity
 
-HACKS = re.compile(r"(?<![a-z])(?:hack(?:s|ed|ing)?|cheat(?:s|ed|ing)?|exploit(?:s|ed|ing|ation)?)(?![a-z])")
-"""Names of metrics in which a run counts the rollouts that cheat its reward."""
+HACKS = re.compile(r"(?<![a-z])(?:hack|cheat)(?:s|ed|ing)?(?![a-z])")
+"""Names of metrics in which a run counts the rollouts that cheat its reward; exploiting is no failure by itself."""
 NO_HACKS = re.compile(r"(?<![a-z])(?:no|non|not|without|un[a-z]+|failed|penalty|reward|score)(?![a-z])")
 """Names of their counterparts, of hacks that failed, and of penalties."""
 
@@ -36,14 +36,13 @@ class RewardHacking:
     """The training reward certainly rises, while a held-out score or the correctness component does not.
 
     A run that counts the hacks itself (``hack_rate``, ``n_hacking_successful``) is believed where the count surely
-    doubles.
-    By held-out scores: they fall, or certainly rise by less than half as much as the reward, and show no rise of
-    their own. By components: those that mean correct (by name, or by the grades of rollouts) certainly explain less
-    than a quarter of the rise, and another one rises. Each component's share of the rise is shown; weights are
-    fitted to the log, where the components add up. A format component that still rises is a note: format is learned
-    first, and the rest may follow. So is a component that stays behind and whose name does not say what it means.
-    It misleads where held- out problems are of another kind or far harder than the training problems: then nothing
-    was hacked, and the learning does not transfer.
+    doubles. By held-out scores: they fall, or certainly rise by less than half as much as the reward, and show no rise
+    of their own. By components: those that mean correct (by name, or by the grades of rollouts) certainly explain less
+    than a quarter of the rise, and another one rises. Each component's share of the rise is shown; weights are fitted
+    to the log, where the components add up. A format component that still rises is a note: format is learned first, and
+    the rest may follow. So is a component that stays behind and whose name does not say what it means. It misleads
+    where held- out problems are of another kind or far harder than the training problems: then nothing was hacked, and
+    the learning does not transfer.
     """
 
     loop: ClassVar[Loop] = "training"
