@@ -41,7 +41,7 @@ class RewardHacking:
     than a quarter of the rise, and another one rises. Each component's share of the rise is shown; weights are fitted
     to the log, where the components add up. A format component that still rises is a note: format is learned first, and
     the rest may follow. So is a component that stays behind and whose name does not say what it means. It misleads
-    where held- out problems are of another kind or far harder than the training problems: then nothing was hacked, and
+    where held-out problems are of another kind or far harder than the training problems: then nothing was hacked, and
     the learning does not transfer.
     """
 
