@@ -20,7 +20,7 @@ ASKED = [{"role": "user", "content": "(3+4)*(5+6)="}]
 
 def read(path: str = CHAT_PATH, /, **fields: Any) -> CompletionRequest:
     given = {"messages": ASKED} if path == CHAT_PATH and "messages" not in fields else {}
-    return read_completion_request(read_request(path, orjson.dumps(given | fields)), WORDING, CONTEXT)
+    return read_completion_request(read_request(path, orjson.dumps(given | fields), allowed=None), WORDING, CONTEXT)
 
 
 def refused(path: str = CHAT_PATH, /, **fields: Any) -> ApiError:

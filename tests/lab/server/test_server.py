@@ -216,6 +216,16 @@ def test_the_probe_finds_what_is_there(memorised: Reasoner) -> None:
     assert (found.context, found.slots) == (256, 512)
 
 
+def test_fields_that_it_does_not_know_are_no_error(memorised: Reasoner) -> None:
+    async def main() -> int:
+        async with LabServer(memorised) as server, aiohttp.ClientSession(server.url) as session:
+            asked = {"messages": ASKED, "max_tokens": 4, "anything": {"else": 1}}
+            async with session.post(CHAT_PATH, json=asked) as response:
+                return response.status
+
+    assert asyncio.run(main()) == 200
+
+
 @pytest.fixture(scope="module")
 def endless() -> Reasoner:
     """Untaught: at temperature 0 it repeats itself for ever."""

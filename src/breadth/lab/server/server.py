@@ -231,7 +231,7 @@ def failure_refusal(error: Exception) -> ApiError:
 async def complete_request(request: web.Request) -> web.StreamResponse:
     """Answer a chat or continue a text."""
     server = request.app[SERVER_KEY]
-    call = read_request(request.path, await request.read())
+    call = read_request(request.path, await request.read(), allowed=None)
     if call.model not in ("", server.settings.name):
         message = f"The model '{call.model[:80]}' does not exist here: ask for '{server.settings.name}'."
         raise ApiError(404, message, param="model", code="model_not_found")

@@ -86,7 +86,7 @@ _FURTHER_FIELDS = {
         " reasoning_format reasoning_in_content repeat_last_n return_progress return_tokens samplers t_max_predict_ms"
         " tfs_z timings_per_token top_n_sigma typical_p xtc_probability xtc_threshold"
     ),
-    "other servers": "enable_thinking reasoning thinking",
+    "other servers": "enable_thinking reasoning thinking thinking_budget_tokens",
     "a chat template": " ".join(
         f"chat_template_kwargs.{name}"
         for name in ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget", "clear_thinking")
@@ -282,8 +282,11 @@ def check_caps(path: str, fields: Mapping[str, Any]) -> None:
             raise value_error(name, 0, "at least one token, or left out")
 
 
-def read_request(path: str, raw: bytes, allowed: Collection[str] = ()) -> ClientRequest:
-    """Read a request; raises ApiError with the name of the wrong field. Fields in ``allowed`` are handed on as well."""
+def read_request(path: str, raw: bytes, allowed: Collection[str] | None = ()) -> ClientRequest:
+    """Read a request; raises ApiError with the name of the wrong field.
+
+    Fields in ``allowed`` are handed on as well; with None all are, as a server does that hands on nothing.
+    """
     check_size(raw)
     try:
         body = orjson.loads(raw)
@@ -305,7 +308,8 @@ def read_request(path: str, raw: bytes, allowed: Collection[str] = ()) -> Client
     for name in COUNT_FIELDS:
         if check_type(fields, name, int, "a whole number from 1 up") is not None and fields[name] < 1:
             raise value_error(name, fields[name], "a whole number from 1 up")
-    check_names(path, fields, allowed)
+    if allowed is not None:
+        check_names(path, fields, allowed)
     prompt = read_messages(fields.get("messages")) if path == CHAT_PATH else read_prompt(fields.get("prompt"))
     sampling = read_sampling(fields)
     check_caps(path, fields)
