@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -204,9 +204,8 @@ def read_scored(run: Run) -> Scored:
     chosen = steps[np.unique(np.linspace(0, len(steps) - 1, MAX_STEPS_READ).round().astype(int))] if len(steps) else ()
     per_token = "CASE WHEN list_min(advantages) = list_max(advantages) THEN advantages[1] END"
     advantage = "advantage" if "advantage" in run.columns else per_token
-    table = run.query(
-        f"""SELECT step, dense_rank() OVER (ORDER BY {GROUP_SQL}) AS band, reward, {advantage} AS advantage
-            FROM rollouts
+    table = run.query(  # in the order of the file, which a window would change: the one next to a rollout matters
+        f"""SELECT {GROUP_SQL}, reward, {advantage} AS advantage FROM rollouts
             WHERE split = 'train' AND step IN ({", ".join(str(int(step)) for step in chosen) or "NULL"})""",  # noqa: S608 - numbers and our own names
     )
     rewards, advantages = (
@@ -216,7 +215,10 @@ def read_scored(run: Run) -> Scored:
     known = np.isfinite(rewards) & np.isfinite(advantages)
     stepped = table.column("step").to_numpy()[known]
     numbers = np.unique(stepped, return_inverse=True)[1]
-    groups = np.unique(table.column("band").to_numpy()[known], return_inverse=True)[1]
+    bands = zip(*(table.column(name).to_pylist() for name in ("step", "group", "problem")), strict=True)
+    places: dict[tuple[Any, ...], int] = {}
+    groups = np.array([places.setdefault(band, len(places)) for band in bands], dtype=np.int64)[known]
+    groups = np.unique(groups, return_inverse=True)[1]
     return Scored(rewards[known], advantages[known], groups, numbers)
 
 
