@@ -154,7 +154,7 @@ def doctor_page() -> str:
     for group, title in (
         ("logs", "Real logs that others labelled (`benchmarks/doctor_logs.py`)"),
         ("faults", "Faults put into real healthy curves (`benchmarks/doctor_truth.py`)"),
-        ("lab", "The lab's runs with known truth, seeds nobody had seen (`breadth lab run known-truth`)"),
+        ("lab", "The lab's runs with known truth (`breadth lab run known-truth`)"),
     ):
         lines += [
             f"### {title}",
