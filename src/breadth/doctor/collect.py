@@ -256,6 +256,11 @@ class ClassifiedFiles:
         """Files that were not read, each with the reason, for a report."""
         return [Remark.from_error(error) for error in self.refused]
 
+    def take_config(self, config: ConfigFile) -> None:
+        """Record a trainer's configuration."""
+        self.configs.append(config)
+        self.used.append(f"{config.path.name}: configuration of {config.dialect.trainer}")
+
     def refuse(self, error: FileError) -> None:
         """Record a file that cannot be read; raises for a file the user named and for a disk that cannot be written."""
         if error.path in self.named or isinstance(error, WriteError):
@@ -345,8 +350,7 @@ def classify_file(
         return
     config = read_config(file, start)
     if config is not None:
-        sources.configs.append(config)
-        sources.used.append(f"{file.name}: configuration of {config.dialect.trainer}")
+        sources.take_config(config)
     elif may_be_data and is_training_data(file, start):
         sources.data += read_training_data(file)
         sources.used.append(f"{file.name}: training data")
@@ -368,8 +372,7 @@ def classify_notebook(file: Path, start: bytes, importers: Sequence[Importer], s
     except FileError as error:
         errors.append(error)
     if config is not None:
-        sources.configs.append(config)
-        sources.used.append(f"{file.name}: configuration of {config.dialect.trainer}")
+        sources.take_config(config)
     elif log is None:
         raise errors[-1]
     else:

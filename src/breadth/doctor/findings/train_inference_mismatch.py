@@ -9,8 +9,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from breadth.doctor import prescriptions
-from breadth.doctor.evidence.record import MIN_POINTS as MIN_POINTS
-from breadth.doctor.evidence.record import Evidence, Window
+from breadth.doctor.evidence.record import MIN_POINTS, Evidence, Window
 from breadth.doctor.evidence.rollouts import (
     MIN_CLUSTERS,
     Ends,
