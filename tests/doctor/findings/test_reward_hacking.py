@@ -227,6 +227,26 @@ def test_components_whose_names_say_nothing_are_a_note(make: Any) -> None:
     assert isinstance(both, CannotTell)
 
 
+def test_a_component_that_pays_nothing_is_a_warning_unless_nothing_is_its_aim(make: Any) -> None:
+    steps = np.linspace(0, 1, 60)
+    noise = np.random.default_rng(4).normal(0, 0.01, (2, 60))
+    proxy = 0.2 + 0.5 * steps + noise[0]
+    # The rise is 0.44 between eighths, so nothing is at most 0.022: 0.01 is, 0.04 is not.
+    for level, name, severity in (
+        (0.01, "f", Severity.WARNING),
+        (0.04, "f", Severity.NOTE),
+        (-0.01, "repetition", Severity.NOTE),
+        (0.01, "speed_bonus", Severity.NOTE),
+        (0.01, "soft_format", Severity.NOTE),
+    ):
+        real = level + 0.1 * noise[1]
+        found = FINDING.check(make(reward=proxy + real, **{"reward/g": proxy, f"reward/{name}": real}))
+        assert isinstance(found, Finding)
+        check_outcome(found, "reward-hacking")
+        assert found.severity is severity, (level, name)
+        assert ("paid nothing" in found.headline) == (severity is Severity.WARNING)
+
+
 def test_addends_of_a_hand_written_loop_are_components(make: Any, around: Callable[..., Any]) -> None:
     form, right = around(0.2 + 0.6 * T, 0.01), around(0.3 - 0.1 * T, 0.01, 1)
     found = FINDING.check(make(reward=form + right, mean_format=form, mean_correctness=right))

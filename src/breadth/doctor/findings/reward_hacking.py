@@ -30,6 +30,11 @@ HACKS = re.compile(r"(?<![a-z])(?:hack|cheat)(?:s|ed|ing)?(?![a-z])")
 NO_HACKS = re.compile(r"(?<![a-z])(?:no|non|not|without|un[a-z]+|failed|penalty|reward|score)(?![a-z])")
 """Names of their counterparts, of hacks that failed, and of penalties."""
 
+ZERO_IS_BEST = re.compile(
+    r"penal|cost|violat|error|repe[at]|invalid|unsafe|toxic|hack|cheat|leak|bonus|length|(?<![a-z])(?:over|too)(?![a-z])"
+)
+"""Names of components that are at nothing where all is well, or that are seldom paid by design."""
+
 
 @dataclass(frozen=True)
 class RewardHacking:
@@ -40,9 +45,10 @@ class RewardHacking:
     of their own. By components: those that mean correct (by name, or by the grades of rollouts) certainly explain less
     than a quarter of the rise, and another one rises. Each component's share of the rise is shown; weights are fitted
     to the log, where the components add up. A format component that still rises is a note: format is learned first, and
-    the rest may follow. So is a component that stays behind and whose name does not say what it means. It misleads
-    where held-out problems are of another kind or far harder than the training problems: then nothing was hacked, and
-    the learning does not transfer.
+    the rest may follow. So is a component that stays behind and whose name does not say what it means; one that has
+    paid nothing all along is a warning, unless its name says that nothing is its aim. It misleads where held-out
+    problems are of another kind or far harder than the training problems: then nothing was hacked, and the learning
+    does not transfer.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -58,6 +64,9 @@ class RewardHacking:
 
     negligible: float = 0.1
     """Share of the reward's rise below which, if certain, a component counts as still even where it surely rises."""
+
+    nothing: float = 0.05
+    """Level of a component, as a share of the reward's rise, up to which it pays nothing."""
 
     fallen: float = 0.05
     """Share of the reward's rise by which correctness may be lower than at the start, by the best estimate, for a
@@ -141,19 +150,28 @@ class RewardHacking:
                 "name it, e.g. accuracy",
             )
         leader = max(rising, key=lambda part: part.share or part.change.change.value)
+        unpaid = next((part for part in still if self.pays_nothing(part, reward)), None)
+        part = unpaid or still[0]
         by = "" if leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
+        stayed = f"paid nothing ({format_pair(part.change.start, part.change.end)})"
         return Finding(
             "reward-hacking",
-            Severity.NOTE,
+            Severity.WARNING if unpaid else Severity.NOTE,
             "likely",
             "training",
-            f"The reward has risen by {reward.change.value:.2g}{by}; {still[0].name} has"
-            f" {describe_change(still[0].change)}.",
+            f"The reward has risen by {reward.change.value:.2g}{by}; {part.name} has"
+            f" {stayed if unpaid else describe_change(part.change)}.",
             (_gain(evidence, reward), *(_component(part) for part in made_of)),
-            f"{still[0].name} is not the goal of the run.",
+            f"{part.name} is not the goal of the run.",
             "If that component is the goal of the run, it has gained nothing so far.",
             _prescriptions(evidence),
         )
+
+    def pays_nothing(self, part: RewardPart, reward: Trend) -> bool:
+        """Say whether a component is at nothing all along, though nothing is not its aim."""
+        level = max(abs(part.change.start), abs(part.change.end))
+        aims_at_zero = ZERO_IS_BEST.search(part.name.casefold()) or FORM_NAMES.search(part.name.casefold())
+        return not aims_at_zero and max(part.weight, 1.0) * level < self.nothing * reward.change.value
 
     def report_held_out(self, evidence: Evidence, reward: Trend, evaluation: ScoreChange) -> Finding:
         """Build the finding by the held-out score."""
