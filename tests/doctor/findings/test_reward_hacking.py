@@ -235,16 +235,17 @@ def test_a_component_that_pays_nothing_is_a_warning_unless_nothing_is_its_aim(ma
     for level, name, severity in (
         (0.01, "f", Severity.WARNING),
         (0.04, "f", Severity.NOTE),
+        (0, "f", Severity.NOTE),  # switched off
         (-0.01, "repetition", Severity.NOTE),
         (0.01, "speed_bonus", Severity.NOTE),
         (0.01, "soft_format", Severity.NOTE),
     ):
-        real = level + 0.1 * noise[1]
+        real = (level + 0.1 * noise[1]) * (level != 0)
         found = FINDING.check(make(reward=proxy + real, **{"reward/g": proxy, f"reward/{name}": real}))
         assert isinstance(found, Finding)
         check_outcome(found, "reward-hacking")
         assert found.severity is severity, (level, name)
-        assert ("paid nothing" in found.headline) == (severity is Severity.WARNING)
+        assert ("paid next to nothing" in found.headline) == (severity is Severity.WARNING)
 
 
 def test_addends_of_a_hand_written_loop_are_components(make: Any, around: Callable[..., Any]) -> None:

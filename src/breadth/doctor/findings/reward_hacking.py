@@ -46,9 +46,9 @@ class RewardHacking:
     than a quarter of the rise, and another one rises. Each component's share of the rise is shown; weights are fitted
     to the log, where the components add up. A format component that still rises is a note: format is learned first, and
     the rest may follow. So is a component that stays behind and whose name does not say what it means; one that has
-    paid nothing all along is a warning, unless its name says that nothing is its aim. It misleads where held-out
-    problems are of another kind or far harder than the training problems: then nothing was hacked, and the learning
-    does not transfer.
+    paid next to nothing all along is a warning, unless its name says that nothing is its aim. It misleads where
+    held-out problems are of another kind or far harder than the training problems: then nothing was hacked, and the
+    learning does not transfer.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -153,7 +153,7 @@ class RewardHacking:
         unpaid = next((part for part in still if self.pays_nothing(part, reward)), None)
         part = unpaid or still[0]
         by = "" if leader.share is None else f", {leader.share:.0%} of it by {leader.name}"
-        stayed = f"paid nothing ({format_pair(part.change.start, part.change.end)})"
+        stayed = f"paid next to nothing ({format_pair(part.change.start, part.change.end)})"
         return Finding(
             "reward-hacking",
             Severity.WARNING if unpaid else Severity.NOTE,
@@ -168,10 +168,10 @@ class RewardHacking:
         )
 
     def pays_nothing(self, part: RewardPart, reward: Trend) -> bool:
-        """Say whether a component is at nothing all along, though nothing is not its aim."""
+        """Say whether a component is next to nothing all along, neither by its aim nor because it is switched off."""
         level = max(abs(part.change.start), abs(part.change.end))
         aims_at_zero = ZERO_IS_BEST.search(part.name.casefold()) or FORM_NAMES.search(part.name.casefold())
-        return not aims_at_zero and max(part.weight, 1.0) * level < self.nothing * reward.change.value
+        return not aims_at_zero and 0 < max(part.weight, 1.0) * level < self.nothing * reward.change.value
 
     def report_held_out(self, evidence: Evidence, reward: Trend, evaluation: ScoreChange) -> Finding:
         """Build the finding by the held-out score."""
