@@ -198,6 +198,11 @@ METRIC_UNITS = {
 }
 """Units of metrics that have one."""
 
+MAX_CROSSINGS = 12
+"""Times that a line may cross the range of its own values before means are drawn instead."""
+MIN_WINDOW, MAX_WINDOWS = 5, 30
+"""Points of a mean at least, and about how many means are drawn."""
+
 MIN_JUMP_SHARE = 0.1
 """Smallest jump that is marked, as a share of the metric's range."""
 
@@ -242,15 +247,47 @@ def metric_curve(run: Run, name: str) -> Curve | None:
     logged = run.header.names.get(name, name)
     events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in visible_jumps(series)]
     title = metric_words(name).removeprefix("the ")
-    lines = [Line(metric_label(name), series.steps.tolist(), series.values.tolist())]
+    notes = [f"Logged as {logged}."] if logged != name else []
+    window = smoothing_window(series)
+    if window > 1:
+        line = smoothed_line(metric_label(name), series, window)
+        notes.append(f"Mean of every {window} points; four in five lie within the band.")
+    else:
+        line = Line(metric_label(name), series.steps.tolist(), series.values.tolist())
     return Curve(
         title[0].upper() + title[1:],
-        lines,
+        [line],
         Axis("step"),
         Axis(logged, METRIC_UNITS.get(name, "")),
         events=events,
-        note=f"Logged as {logged}." if logged != name else "",
+        band="four in five points",
+        note=" ".join(notes),
     )
+
+
+def smoothing_window(series: MetricSeries) -> int:
+    """Return how many points to average for each one drawn; 1 where a line through all points can be read.
+
+    A line that crosses its own range too often is a scribble that hides the course.
+    """
+    values = series.finite.values
+    crossings = float(np.abs(np.diff(values)).sum() / np.ptp(values))
+    if crossings <= MAX_CROSSINGS:
+        return 1
+    return max(MIN_WINDOW, round(len(series) / MAX_WINDOWS))
+
+
+def smoothed_line(label: str, series: MetricSeries, window: int) -> Line:
+    """Return the means of consecutive points, with a band that holds four in five of them; NaN alone leaves a gap."""
+    count = max(1, len(series) // window)
+    steps = [float(piece.mean()) for piece in np.array_split(series.steps, count)]
+    low, mean, high = [], [], []
+    for piece in np.array_split(series.values, count):
+        values = piece[np.isfinite(piece)] if np.isfinite(piece).any() else np.array([np.nan])
+        low.append(float(np.quantile(values, 0.1)))
+        mean.append(float(values.mean()))
+        high.append(float(np.quantile(values, 0.9)))
+    return Line(label, steps, mean, low, high)
 
 
 def visible_jumps(series: MetricSeries) -> list[ChangePoint]:
