@@ -253,6 +253,9 @@ def test_addends_of_a_hand_written_loop_are_components(make: Any, around: Callab
     found = FINDING.check(make(reward=form + right, mean_format=form, mean_correctness=right))
     assert isinstance(found, Finding)
     assert "mean_correctness has fallen" in found.headline
+    bonus = FINDING.check(make(reward=form + 2 * right, cold_bonus_mean=form, ndcg_mean=right))
+    assert isinstance(bonus, Finding)
+    assert "ndcg_mean has fallen" in bonus.headline  # the reward rises by 0.6 - 2 * 0.1
     bent = around(0.3 + 0.3 * T**4, 0.01, 2)
     other = FINDING.check(make(reward=bent, mean_format=form, mean_correctness=right))
     assert not isinstance(other, Finding)  # they do not add up to it

@@ -19,7 +19,7 @@ from breadth.runs.schema import REWARD_PREFIX
 
 CORRECTNESS_NAMES = re.compile(
     r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate|_at_1)?|tests?|equation|"
-    r"success(?:es)?|succeeded|em|win_rate)(?![a-z@])"
+    r"success(?:es)?|succeeded|em|win_rate|f1|ndcg|mrr|bleu|rouge[a-z]*|iou|recall)(?![a-z@])"
 )
 """Names of metrics that say whether the answer is correct."""
 GOAL_NAMES = re.compile(r"(?<![a-z])(?:env(?:ironment)?|task|outcome|game)(?![a-z])")
@@ -28,6 +28,8 @@ NO_CORRECTNESS = re.compile(r"penalt|length|format")
 """Names of metrics that do not, whatever else they say."""
 FORM_NAMES = re.compile(r"format|xml|struct|json|boxed|(?<![a-z])(?:tags?|think|style)(?![a-z])")
 """Names of components that reward format, which is often learned before anything else."""
+SHAPING_NAMES = re.compile(r"bonus|penalt|shaping")
+"""Names of addends that are no goal by themselves."""
 _HELD_OUT = (
     re.compile(r"^(?:val-)?core/"),
     CORRECTNESS_NAMES,
@@ -165,13 +167,13 @@ def reward_components(evidence: Evidence) -> tuple[MetricSeries, ...]:
 
 
 def find_addends(evidence: Evidence) -> tuple[MetricSeries, ...]:
-    """Return metrics named after correctness and format that add up to the reward, as hand-written loops log them."""
+    """Return metrics named after correctness, format and bonus that add up to the reward, as own loops log them."""
     reward = evidence.series("reward")
     names = () if evidence.run is None else evidence.run.metric_names()
     named = [
         series
         for name in names
-        if CORRECTNESS_NAMES.search(name.casefold()) or FORM_NAMES.search(name.casefold())
+        if any(kind.search(name.casefold()) for kind in (CORRECTNESS_NAMES, FORM_NAMES, SHAPING_NAMES))
         if _SPREAD.search(name) is None and (series := evidence.series(name)) is not None and len(series) >= MIN_POINTS
     ]
     if reward is None or len(named) < 2 or fit_weights(reward, named) is None:
