@@ -363,6 +363,16 @@ def inspect_rewards() -> Prescription:
     )
 
 
+def pay_only_correct(component: str) -> Prescription:
+    """Tie a component that carries the rise to the goal."""
+    return Prescription(
+        f"Pay {component} only where the answer is right, or lower its weight",
+        "It pays without the goal, and it is easier to get: the policy learns it first and may stop there.",
+        (),
+        "Where no answer is right yet, nothing is paid at all: easier problems first.",
+    )
+
+
 def stop_training(step: int) -> Prescription:
     """Stop at the step where the score stopped rising."""
     return Prescription(

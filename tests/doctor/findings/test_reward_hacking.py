@@ -253,6 +253,7 @@ def test_addends_of_a_hand_written_loop_are_components(make: Any, around: Callab
     found = FINDING.check(make(reward=form + right, mean_format=form, mean_correctness=right))
     assert isinstance(found, Finding)
     assert "mean_correctness has fallen" in found.headline
+    assert found.prescriptions[0].action.startswith("Pay mean_format only where the answer is right")
     bonus = FINDING.check(make(reward=form + 2 * right, cold_bonus_mean=form, ndcg_mean=right))
     assert isinstance(bonus, Finding)
     assert "ndcg_mean has fallen" in bonus.headline  # the reward rises by 0.6 - 2 * 0.1

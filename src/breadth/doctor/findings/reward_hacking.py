@@ -220,7 +220,7 @@ class RewardHacking:
             (_gain(evidence, reward), *(_component(part) for part in made_of)),
             "The component that means correct rises, or a held-out score does.",
             "" if leader is None else "The gain so far is not in correctness.",
-            _prescriptions(evidence),
+            _prescriptions(evidence, leader),
         )
 
 
@@ -320,12 +320,13 @@ def _component(part: RewardPart) -> Fact:
     )
 
 
-def _prescriptions(evidence: Evidence) -> tuple[Prescription, ...]:
-    return tuple(
-        remedy
-        for remedy in (prescriptions.inspect_rewards(), prescriptions.raise_kl_penalty(evidence))
-        if remedy is not None
+def _prescriptions(evidence: Evidence, leader: RewardPart | None = None) -> tuple[Prescription, ...]:
+    wanted = (
+        None if leader is None else prescriptions.pay_only_correct(leader.name),
+        prescriptions.inspect_rewards(),
+        prescriptions.raise_kl_penalty(evidence),
     )
+    return tuple(remedy for remedy in wanted if remedy is not None)
 
 
 FINDING = RewardHacking()
