@@ -27,7 +27,7 @@ class NoLearning:
 
     Five proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
     within groups never differ, the highest reward of a step is its lowest, the learning rate is zero, or a score stays
-    equal to the last digit below its best. The sixth is measured: over the whole run, at least forty steps, a rise of
+    equal to the last digit below its best. The sixth is measured: over the whole run, at least thirty steps, a rise of
     the score that matters is excluded, and the score leaves room. A score that rose and stopped is `saturation`, one
     that fell is `score-collapse`. A signal that is logged as zero while the score surely rises is rounded, as a
     learning rate of 1e-6 in three decimals. It misleads where the learning signal does not come from this score, and in
@@ -49,7 +49,7 @@ class NoLearning:
 
     zero: float = 1e-7
     """Gradient norm below which there is no gradient: with a learning rate of 1e-6 no bfloat16 weight moves."""
-    steps: int = 40
+    steps: int = 30
     """Steps from which on a flat score is a finding: many runs take off later than after twenty."""
     points: int = 20
     """Logged points that this takes."""
