@@ -1,6 +1,6 @@
 """Run the tests as other machines would: other vector units, other thread counts, other texts, a busy processor.
 
-    python tools/test_anywhere.py [--only NAME ...] [-- PYTEST ARGUMENTS]
+    python tools/test_anywhere.py [--only NAME ...] [--out docs/data/test-anywhere.json] [-- PYTEST ARGUMENTS]
 
 A test that passes on one processor only has a bound that nobody derived, or hangs on what a small model happens to
 write. Each variant is the whole suite (or what the arguments choose) in a new process; failures are listed at the end.
@@ -9,6 +9,7 @@ write. Each variant is the whole suite (or what the arguments choose) in a new p
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -82,8 +83,18 @@ def busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-def run_variant(variant: Variant, arguments: Sequence[str]) -> list[str]:
-    """Run the tests under a variant, showing them; return the names of those that failed."""
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the tests under a variant."""
+
+    summary: str
+    """The last line of pytest: how many passed, and in what time."""
+    failed: tuple[str, ...]
+    """Tests that failed, by name."""
+
+
+def run_variant(variant: Variant, arguments: Sequence[str]) -> Outcome:
+    """Run the tests under a variant, showing them."""
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-rfE", *arguments]
     if variant.niceness:
         command = ["nice", "-n", str(variant.niceness), *command]
@@ -96,7 +107,19 @@ def run_variant(variant: Variant, arguments: Sequence[str]) -> list[str]:
                 lines.append(line)
     status = process.returncode
     failed = [match.group(1) for line in lines if (match := re.match(r"(?:FAILED|ERROR) (\S+)", line))]
-    return failed or ([f"pytest ended with status {status}"] if status else [])
+    summary = next((line.strip(" =\n") for line in reversed(lines) if re.search(r"\d+ (?:passed|failed)", line)), "")
+    return Outcome(summary, tuple(failed or ([f"pytest ended with status {status}"] if status else [])))
+
+
+def write_outcomes(target: Path, outcomes: Mapping[str, Outcome]) -> None:
+    """Write what each variant gave; variants that were not run keep what an earlier run wrote."""
+    before = json.loads(target.read_text(encoding="utf-8"))["variants"] if target.exists() else {}
+    new = {
+        name: {"meaning": VARIANTS[name].meaning, "summary": outcome.summary, "failed": list(outcome.failed)}
+        for name, outcome in outcomes.items()
+    }
+    found = {"command": "make test-anywhere", "variants": before | new}
+    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -104,16 +127,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="variants to run")
     parser.add_argument("arguments", nargs="*", help="for pytest, behind --")
+    parser.add_argument("--out", type=Path, help="also write the results as JSON")
     chosen = parser.parse_args()
-    failures = {}
+    outcomes: dict[str, Outcome] = {}
     for name in chosen.only:
         print(f"\n=== {name}: {VARIANTS[name].meaning}", flush=True)
-        failures[name] = run_variant(VARIANTS[name], chosen.arguments)
-    for name, failed in failures.items():
-        print(f"{name}: {'passed' if not failed else f'{len(failed)} failed'}")
-        for test in failed:
+        outcomes[name] = run_variant(VARIANTS[name], chosen.arguments)
+        if chosen.out:  # after each: a run that is ended keeps what it has
+            write_outcomes(chosen.out, outcomes)
+    for name, outcome in outcomes.items():
+        print(f"{name}: {f'{len(outcome.failed)} failed' if outcome.failed else 'passed'} ({outcome.summary})")
+        for test in outcome.failed:
             print(f"  {test}")
-    return int(any(failures.values()))
+    return int(any(outcome.failed for outcome in outcomes.values()))
 
 
 if __name__ == "__main__":

@@ -75,6 +75,9 @@ INFERENCE = """# Results at inference
 
 Measured next to peers in one run each. Intervals are bootstrap intervals over questions, 95 %.
 """
+MACHINES = """All tests, as a machine with other vector units, other thread counts, other texts of the small model or a
+busy processor would run them. The times are no measure: other work ran next to some of these runs.
+"""
 FUZZ = """Files of our own are damaged: bits flipped, lines spliced and cut, numbers made extreme, nesting deep, the
 encoding changed. Every input must be read or refused in words, within ten seconds and 1 GB.
 """
@@ -320,8 +323,17 @@ def inference_page() -> str:
 
 
 def robustness_page() -> str:
-    """Write the page of robustness: mutants, damaged inputs, kills, and the proxy under load."""
-    return "\n".join([*mutation_lines(), *fuzz_lines(), *kill_lines(), *soak_lines()])
+    """Write the page of robustness: mutants, other machines, damaged inputs, kills, and the proxy under load."""
+    return "\n".join([*mutation_lines(), *machine_lines(), *fuzz_lines(), *kill_lines(), *soak_lines()])
+
+
+def machine_lines() -> list[str]:
+    """Write the section of other machines."""
+    found = read("test-anywhere")
+    lines = ["## The tests on other machines", "", MACHINES, f"`{found['command']}`", ""]
+    variants = found["variants"].values()
+    rows = [[variant["meaning"], variant["summary"], str(len(variant["failed"]))] for variant in variants]
+    return [*lines, *table(["machine", "tests", "failed"], rows), ""]
 
 
 def fuzz_lines() -> list[str]:
