@@ -67,7 +67,7 @@ VARIANTS = {
         "four threads on however many cores there are",
         {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "4", "PYTHONHASHSEED": "3"},
     ),
-    "starved": Variant("a quarter of the processor: two busy loops beside the tests", {}, busy_loops=2, niceness=5),
+    "starved": Variant("a quarter of the processor: two busy loops next to the tests", {}, busy_loops=2, niceness=5),
 }
 
 

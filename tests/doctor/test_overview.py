@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from breadth.doctor.evidence.run_course import entropy_interventions
 from breadth.doctor.overview import (
     INSTRUMENT_INPUTS,
     contents_sections,
-    entropy_interventions,
     law_section,
     metric_sections,
     overview,
@@ -173,26 +173,6 @@ def test_a_series_of_nothing_but_nan_is_no_curve(tmp_path: Path) -> None:
     (table,) = metric_sections(Run.open(tmp_path))
     assert isinstance(table, Table)
     assert table.rows[0][3] == "cannot tell"
-
-
-def test_a_scribble_is_drawn_as_means_and_a_course_as_it_is(tmp_path: Path) -> None:
-    writer = RunWriter(tmp_path)
-    for step in range(1, 41):
-        noisy = float("nan") if 6 <= step <= 10 else step % 2  # 35 jumps of 1 in a range of 1
-        writer.metrics(step, {"reward": noisy, "entropy": step % 2 * 0.1 + step / 4})  # 40 of 0.1 and a way of 9.65
-    entropy, reward = sorted(
-        (section for section in metric_sections(Run.open(tmp_path)) if isinstance(section, Curve)),
-        key=lambda curve: curve.title,
-    )
-    (course,), (means,) = entropy.series, reward.series
-    assert len(course.x) == 40
-    assert not course.low
-    assert "Mean of" not in entropy.note
-    assert list(means.x) == [3, 8, 13, 18, 23, 28, 33, 38]
-    assert list(means.y)[2:] == pytest.approx([0.6, 0.4] * 3)
-    assert np.isnan([means.y[1], means.low[1], means.high[1]]).all()
-    assert (set(means.low) - {means.low[1]}, set(means.high) - {means.high[1]}) == ({0.0}, {1.0})
-    assert reward.note.endswith("Mean of every 5 points; four in five lie within the band.")
 
 
 def test_an_interval_stays_where_the_quantity_can_be(tmp_path: Path) -> None:

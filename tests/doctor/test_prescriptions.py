@@ -18,8 +18,8 @@ from breadth.doctor.findings.no_learning import FINDING as NO_LEARNING
 from breadth.doctor.findings.numerical_failure import FINDING as FAILURE
 from breadth.doctor.findings.score_collapse import FINDING as SCORE_COLLAPSE
 from breadth.doctor.findings.zero_variance_groups import FINDING as ZERO_VARIANCE
-from breadth.doctor.overview import metric_curve
 from breadth.doctor.page import doctor_page
+from breadth.doctor.pictures import metric_curve
 from breadth.doctor.trainer_config import DIALECTS, SETTING_NAMES, TrainerConfig
 from breadth.report.cells import format_cell
 from breadth.report.sections import Curve, Fact, Facts, Verdict

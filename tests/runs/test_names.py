@@ -46,6 +46,7 @@ SPELLINGS = {
     "advantages_mean": ["critic/advantages/mean", "train/advantages/mean"],
     "stopped": ["val/stop_rate", "stop_ratio"],
 }
+SPELLINGS["accuracy"] = ["Percentage of correct examples", "solved_ratio", "correct response rate"]
 SPELLINGS["reward"] += ["reward_mean", "mean_reward", "avg_reward", "train_reward", "terminal_reward", "episode_reward"]
 SPELLINGS["reward"] += ["rewards/mean", "objective/scores", "ppo/mean_scores", "Mean Reward"]
 SPELLINGS["kl_reference"] += ["kl_divergence", "kl_div", "critic/kl", "objective/kl", "loss/avg_kl", "train.kl"]

@@ -6,23 +6,21 @@ instrument turns a run into report sections; it measures and does not diagnose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from breadth.base.errors import CatalogueError
 from breadth.doctor.evidence.record import clip_to_range, rollout_windows
-from breadth.measure.change_points import ChangePoint, find_change_points
+from breadth.doctor.evidence.run_course import fit_run_law
+from breadth.doctor.pictures import METRIC_UNITS, metric_curves, metric_label
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell, Missing
 from breadth.report.plaintext import pluralize
-from breadth.report.sections import Axis, Column, Curve, Event, Fact, Facts, Page, Section, Table, Text
-from breadth.report.sections import Series as Line
+from breadth.report.sections import Column, Fact, Facts, Page, Section, Table, Text
 from breadth.runs.importer import IMPORTERS
-from breadth.runs.names import METRIC_NAMES, describe_metric, metric_words
+from breadth.runs.names import METRIC_NAMES, describe_metric
 from breadth.runs.outcomes import correctness_sql
-from breadth.runs.reader import MetricSeries, Run
+from breadth.runs.reader import Run
 
 if TYPE_CHECKING:
     from breadth.measure.entropy import LawFit
@@ -188,23 +186,6 @@ CURVE_METRICS = ("entropy", "reward", "zero_variance_groups", "truncated", "leng
 """Metrics shown as curves; the others are in the table."""
 BOOKKEEPING_METRICS = ("learning_rate", "epoch", "tokens_seen", "seconds_per_step", "loss")
 """Schedules and bookkeeping, whose trend says nothing about breadth."""
-METRIC_UNITS = {
-    "entropy": "nats",
-    "kl_reference": "nats",
-    "kl_old": "nats",
-    "length": "tokens",
-    "length_min": "tokens",
-    "length_max": "tokens",
-}
-"""Units of metrics that have one."""
-
-MAX_CROSSINGS = 12
-"""Times that a line may cross the range of its own values before means are drawn instead."""
-MIN_WINDOW, MAX_WINDOWS = 5, 30
-"""Points of a mean at least, and about how many means are drawn."""
-
-MIN_JUMP_SHARE = 0.1
-"""Smallest jump that is marked, as a share of the metric's range."""
 
 
 def metric_sections(run: Run) -> Sequence[Section]:
@@ -213,11 +194,6 @@ def metric_sections(run: Run) -> Sequence[Section]:
     if not names:
         return []
     return [metric_table(run, names), *metric_curves(run, [name for name in CURVE_METRICS if name in names])]
-
-
-def metric_curves(run: Run, names: Sequence[str]) -> list[Curve]:
-    """Return metrics over the steps with their jumps; those that are constant or hardly logged are left out."""
-    return [curve for name in names if (curve := metric_curve(run, name)) is not None]
 
 
 def metric_table(run: Run, names: Sequence[str]) -> Table:
@@ -239,83 +215,6 @@ def metric_table(run: Run, names: Sequence[str]) -> Table:
     )
 
 
-def metric_curve(run: Run, name: str) -> Curve | None:
-    """Return one metric over the steps with its jumps; None where it is constant or hardly logged."""
-    series = run.series(name)
-    if len(series.finite) < 2 or np.ptp(series.finite.values) == 0:
-        return None  # for a constant the table is enough
-    logged = run.header.names.get(name, name)
-    events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in visible_jumps(series)]
-    title = metric_words(name).removeprefix("the ")
-    notes = [f"Logged as {logged}."] if logged != name else []
-    window = smoothing_window(series)
-    if window > 1:
-        line = smoothed_line(metric_label(name), series, window)
-        notes.append(f"Mean of every {window} points; four in five lie within the band.")
-    else:
-        line = Line(metric_label(name), series.steps.tolist(), series.values.tolist())
-    return Curve(
-        title[0].upper() + title[1:],
-        [line],
-        Axis("step"),
-        Axis(logged, METRIC_UNITS.get(name, "")),
-        events=events,
-        band="four in five points",
-        note=" ".join(notes),
-    )
-
-
-def smoothing_window(series: MetricSeries) -> int:
-    """Return how many points to average for each one drawn; 1 where a line through all points can be read.
-
-    A line that crosses its own range too often is a scribble that hides the course.
-    """
-    values = series.finite.values
-    crossings = float(np.abs(np.diff(values)).sum() / np.ptp(values))
-    if crossings <= MAX_CROSSINGS:
-        return 1
-    return max(MIN_WINDOW, round(len(series) / MAX_WINDOWS))
-
-
-def smoothed_line(label: str, series: MetricSeries, window: int) -> Line:
-    """Return the means of consecutive points, with a band that holds four in five of them; NaN alone leaves a gap."""
-    count = max(1, len(series) // window)
-    steps = [float(piece.mean()) for piece in np.array_split(series.steps, count)]
-    low, mean, high = [], [], []
-    for piece in np.array_split(series.values, count):
-        values = piece[np.isfinite(piece)] if np.isfinite(piece).any() else np.array([np.nan])
-        low.append(float(np.quantile(values, 0.1)))
-        mean.append(float(values.mean()))
-        high.append(float(np.quantile(values, 0.9)))
-    return Line(label, steps, mean, low, high)
-
-
-def visible_jumps(series: MetricSeries) -> list[ChangePoint]:
-    """Return at most three jumps that are large enough to see."""
-    min_size = MIN_JUMP_SHARE * float(np.ptp(series.finite.values))
-    jumps = find_change_points(series.steps, series.values).jumps
-    return [jump for jump in jumps if abs(jump.after - jump.before) >= min_size][:3]
-
-
-def metric_label(name: str) -> str:
-    """Return a metric's name with spaces."""
-    return name.replace("_", " ")
-
-
-ENTROPY_SETTINGS = {
-    "entropy_coef": "an entropy bonus",
-    "entropy_coeff": "an entropy bonus",
-    "use_adaptive_entropy": "an adaptive entropy bonus",
-    "beta": "a KL penalty",
-    "kl_loss_coef": "a KL penalty",
-    "use_kl_loss": "a KL penalty",
-}
-"""Settings that act on entropy, name in the trainer's configuration -> what it is.
-
-The entropy law was only ever observed without them.
-"""
-
-
 def law_section(run: Run) -> Sequence[Section]:
     """Fit score against exp(entropy): the ceiling of the score, or why the fit is not valid."""
     result = fit_run_law(run)
@@ -330,44 +229,6 @@ def law_section(run: Run) -> Sequence[Section]:
             )
         ]
     return [Facts("Entropy law", law_facts(fit))]
-
-
-def fit_run_law(run: Run) -> tuple[LawFit, list[str]] | None:
-    """Fit the law to a run's entropy and reward, with the reasons against it; None under three common steps."""
-    entropy, score = run.series("entropy"), run.series("reward")
-    steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
-    if len(steps) < 3:
-        return None
-    from breadth.measure.entropy import fit_law
-
-    fit = fit_law(
-        steps, entropy.values[left], score.values[right], interventions=tuple(entropy_interventions(run.header.config))
-    )
-    return fit, [*fit.reasons, *impossible_ceiling(fit, run.header.reward_levels)]
-
-
-def entropy_interventions(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the settings of a configuration, nested ones too, that act on entropy."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from entropy_interventions(value)
-        elif key in ENTROPY_SETTINGS and is_switched_on(value):
-            yield f"{ENTROPY_SETTINGS[key]} ({key} = {value})"
-
-
-def is_switched_on(value: Any) -> bool:
-    """Say whether a setting is true or a positive number."""
-    return value is True or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
-
-
-def impossible_ceiling(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
-    """Yield an objection where the ceiling exceeds the largest reward: the law is linear, the reward is bounded."""
-    if fit.valid and levels and fit.ceiling.low > max(levels):
-        best = max(levels)
-        yield (
-            f"It puts the ceiling at {fit.ceiling.value:.3g}, above the largest possible reward, {best:g}: the score"
-            " saturates first."
-        )
 
 
 def law_facts(fit: LawFit) -> list[Fact]:

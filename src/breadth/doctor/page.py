@@ -22,7 +22,7 @@ from breadth.doctor.diagnosis import RunDiagnosis
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.finding import CannotTell, Finding, Prescription, worst_severity
 from breadth.doctor.lab_effects import LAB_EFFECTS, describe_lab_effect
-from breadth.doctor.overview import metric_curves
+from breadth.doctor.pictures import draw_components, draw_held_out_score, metric_curves
 from breadth.doctor.trainer_config import ConfigDialect, dialect_of
 from breadth.report.cells import Cell
 from breadth.report.jsonable import to_jsonable
@@ -48,6 +48,8 @@ METRIC_OF = {
     "stale-samples": "sample_age",
 }
 """Finding -> the metric whose picture shows it; the reward for every other."""
+SHOWN_BY = {"overfitting": (draw_held_out_score,), "reward-hacking": (draw_held_out_score, draw_components)}
+"""Finding -> what shows it better than a metric: the first of these that was logged."""
 SHOWN_INSTEAD = {"truncated": "length", "grad_norm": "loss"}
 """Metric -> the one to show where it was not logged; the reward for every other."""
 MAX_SHORT_PATCHES, MAX_SHORT_LINES = 2, 2
@@ -134,10 +136,7 @@ def render_findings(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full
     lead = lead_finding(diagnosis.findings)
     others = [finding for finding in diagnosis.findings if finding is not lead]
     yield render_verdict(lead, prefix, others)
-    metric = METRIC_OF.get(lead.name, "reward")
-    yield from pictures(
-        diagnosis, tuple(dict.fromkeys((metric, *PAGE_METRICS))) if full else (metric,), several=several
-    )
+    yield from lead_pictures(diagnosis, lead.name, several=several, full=full)
     yield Facts(f"{prefix}Proof", [*lead.evidence, Fact("disproof", lead.disproof), explain_fact(lead)])
     if lead.prescriptions and (full or lead.severity is not Severity.NOTE):  # what is only noted can wait
         yield patch_listing(lead, diagnosis, full=full, prefix=prefix)
@@ -153,6 +152,16 @@ def render_findings(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full
                 for finding in others
             ],
         )
+
+
+def lead_pictures(diagnosis: RunDiagnosis, name: str, *, several: bool, full: bool) -> Sequence[Section]:
+    """Return the picture of a finding, and on a full page those of the run."""
+    curves = (draw(diagnosis.evidence) for draw in SHOWN_BY.get(name, ()) if not several)
+    own = [curve for curve in curves if curve is not None][:1]
+    if own and not full:
+        return own
+    metric = METRIC_OF.get(name, "reward")
+    return [*own, *pictures(diagnosis, (metric, *PAGE_METRICS) if full else (metric,), several=several)]
 
 
 def pictures(diagnosis: RunDiagnosis, names: Sequence[str], *, several: bool) -> Sequence[Section]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from breadth.base.errors import redact_address
 from breadth.doctor.evidence.record import Window, clip_to_range, rollout_windows
-from breadth.doctor.overview import METRIC_UNITS, count_rollouts, trainer_switches
+from breadth.doctor.overview import count_rollouts, trainer_switches
+from breadth.doctor.pictures import METRIC_UNITS
 from breadth.measure.trends import trend
 from breadth.report.cells import Cell
 from breadth.report.jsonable import to_jsonable

@@ -370,30 +370,35 @@ QUALIFIERS = frozenset(
 """Words that say how or where a metric was taken, and leave its meaning as it is."""
 _SHARE = "ratio rate frac fraction share pct percent percentage proportion"
 _TEXT = "completion completions response responses gen generated generation generations output outputs reply replies"
-WORD_RULES: dict[str, tuple[tuple[frozenset[str], ...], frozenset[str]]] = {
-    ours: (tuple(frozenset(words.split()) for words in needed), frozenset(" ".join((*needed, allowed)).split()))
-    for ours, (needed, allowed) in {
-        "entropy": (("entropy",), "token tokens per action actor response nats"),
-        "reward": (("reward rewards return returns score scores",), "total raw episode ep final task env group"),
-        "accuracy": (("accuracy acc",), "answer rollout"),
-        "reward_std": (("reward rewards score scores", "std stdev stddev sd var variance"), "group groups within in"),
-        "zero_variance_groups": (
+_PROBLEMS = "answer answers example examples problem problems question questions sample samples"
+WORD_RULES: tuple[tuple[str, tuple[frozenset[str], ...], frozenset[str]], ...] = tuple(
+    (ours, tuple(frozenset(words.split()) for words in needed), frozenset(" ".join((*needed, allowed)).split()))
+    for ours, needed, allowed in (
+        ("entropy", ("entropy",), "token tokens per action actor response nats"),
+        ("reward", ("reward rewards return returns score scores",), "total raw episode ep final task env group"),
+        ("accuracy", ("accuracy acc",), "answer rollout"),
+        ("accuracy", ("correct solved", _SHARE), f"of {_PROBLEMS} {_TEXT}"),
+        ("reward_std", ("reward rewards score scores", "std stdev stddev sd var variance"), "group groups within in"),
+        (
+            "zero_variance_groups",
             ("zero degenerate flat", "std var variance degenerate flat", _SHARE),
             "group groups reward rewards prompt prompts of with",
         ),
-        "truncated": (
+        (
+            "truncated",
             ("truncated truncation clipped overlong", _SHARE, f"{_TEXT} truncated truncation overlong"),
             "of",
         ),
-        "length": (("length lengths len tokens", f"{_TEXT} seq sequence"), "new token"),
-        "kl_reference": (("kl",), "div divergence ref reference base to from vs token tokens per"),
-        "grad_norm": (("grad grads gradient gradients", "norm"), "global total raw actor"),
-        "learning_rate": (("lr learning", "lr rate"), "actor"),
-    }.items()
-}
-"""Our name -> words of which each set must give one, and all words that a name of it may have besides qualifiers.
+        ("length", ("length lengths len tokens", f"{_TEXT} seq sequence"), "new token"),
+        ("kl_reference", ("kl",), "div divergence ref reference base to from vs token tokens per"),
+        ("grad_norm", ("grad grads gradient gradients", "norm"), "global total raw actor"),
+        ("learning_rate", ("lr learning", "lr rate"), "actor"),
+    )
+)
+"""Our name, words of which each set must give one, and all words that a name of it may have besides qualifiers.
 
-For names that no table of a trainer's has, as those of hand-written loops: ``rewards_avg``, ``latest_step_reward``.
+For names that no table of a trainer's has, as those of hand-written loops: ``rewards_avg``, ``latest_step_reward``,
+``Percentage of correct examples``.
 """
 
 
@@ -464,7 +469,7 @@ def match_name(theirs: str) -> tuple[str, int] | None:
 def match_words(name: str) -> tuple[str, int] | None:
     """Return our name for one that is made of its words and of qualifiers only, behind every name of the table."""
     words = frozenset(re.split("[/_]", name)) - {""}
-    for ours, (needed, allowed) in WORD_RULES.items():
+    for ours, needed, allowed in WORD_RULES:
         if words <= allowed | QUALIFIERS and not any(words.isdisjoint(several) for several in needed):
             return ours, 50_000 + 100 * len(words) + len(words - QUALIFIERS)
     return None

@@ -190,3 +190,15 @@ def test_the_prefix_of_the_logging_module_is_none_of_the_block(tmp_path: Path) -
     lines = [f"{prefix}{text}" for text in ("Iteration 1 metrics:", "  - Policy Loss: 0.5", "  - Average Reward: 0.25")]
     (row,) = rows(tmp_path, "\n".join(lines))
     assert (row.step, row.values) == (1, {"Policy Loss": 0.5, "Average Reward": 0.25})
+
+
+def test_lines_without_steps_count_against_quotes_far_down(tmp_path: Path) -> None:
+    # 15 scores, and three rollouts that speak of rewards at a step, each below 400 lines of text.
+    text = "a line of a rollout\n" * 200
+    scores = "".join(f"{text}Percentage of correct examples:  {number / 100}\n" for number in range(15))
+    quotes = "".join(f"{text * 2}At step {number} the reward: 5\n" for number in (1, 2, 3))
+    found = rows(tmp_path, scores + quotes)
+    assert [row.values for row in found] == [{"Percentage of correct examples": number / 100} for number in range(15)]
+    # Where such steps come within the first lines, they are the log.
+    near = rows(tmp_path, "".join(f"step {number} reward: 5\n" for number in (1, 2, 3, 4)) + scores)
+    assert [row.step for row in near] == [1, 2, 3, 4]

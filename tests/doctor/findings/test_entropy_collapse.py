@@ -180,3 +180,10 @@ def test_the_cost_names_the_step_and_what_it_bought_since(make: Any) -> None:
     found = FINDING.check(make(entropy=entropy, reward=np.where(np.arange(100) < 50, 0.2, 0.3)))
     assert isinstance(found, Finding)
     assert found.cost == "Half of it was gone at step 51; the 49 steps since then moved the reward from 0.2 to 0.3."
+
+
+def test_in_supervised_fine_tuning_entropy_is_meant_to_fall(make: Any, around: Callable[..., Any]) -> None:
+    entropy = around(0.5 * 0.2**T, 0.01)
+    assert FINDING.check(make(entropy=entropy, mean_token_accuracy=0.5 + 0.4 * T)) is None
+    with_reward = FINDING.check(make(entropy=entropy, mean_token_accuracy=0.5 + 0.4 * T, reward=around(FLAT, 0.01, 1)))
+    assert isinstance(with_reward, Finding)

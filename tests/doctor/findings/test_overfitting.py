@@ -159,3 +159,23 @@ def test_what_is_missing_is_named(make: Any) -> None:
     assert not found.undecided
     assert isinstance(FINDING.check(make(reward=RISING, evals={"reward": [0.5] * 7})), CannotTell)
     assert FINDING.check(Evidence("a configuration")) is None
+
+
+@pytest.mark.parametrize(
+    ("best", "end", "found"),
+    [
+        (0.9, 0.87, True),  # errors from 0.1 to 0.13
+        (0.9, 0.88, False),  # to 0.12: a fifth more
+        (0.96, 0.945, True),  # from 0.04 to 0.055
+        (1.5, 1.4, False),  # no share, and 7 % of it is gone
+        (1.0, 0.97, True),  # from none
+        (0.999, 0.992, False),  # less than one in a hundred
+    ],
+)
+def test_near_the_top_errors_are_compared(
+    make: Any, around: Callable[..., Any], best: float, end: float, found: bool
+) -> None:
+    quiet = around(0 * EVALUATIONS, 1e-4, 1)
+    outcome = FINDING.check(make(reward=around(STAYS, 0.01), evals={"reward": held(best, end) - np.abs(quiet)}))
+    assert isinstance(outcome, Finding if found else Excluded)
+    check_outcome(outcome, "overfitting")

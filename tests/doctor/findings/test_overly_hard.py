@@ -265,3 +265,28 @@ def test_nothing_was_ever_right(make: Any, values: Any, headline: str) -> None:
     assert isinstance(found, Finding) == bool(headline)
     if isinstance(found, Finding):
         assert found.headline.startswith(headline)
+
+
+@pytest.mark.parametrize(
+    ("course", "found"),
+    [
+        (0.012 + 0.007 * T, True),  # once more as far: 0.026
+        (0.02 + 0.0 * T, True),
+        (0.004 + 0.026 * T, False),  # once more as far: 0.053 (means of eighths: 0.0056 and 0.0284)
+        (0.045 + 0.01 * T, False),  # above 0.05 at its best
+        (-0.5 + 0.51 * T, False),  # another scale
+    ],
+)
+def test_next_to_nothing_right_is_too_hard_also_where_it_rises(
+    make: Any, around: Callable[..., Any], course: Any, found: bool
+) -> None:
+    part = {"rewards/bleu_reward/mean": around(course, 0.0005, 1)}
+    outcome = FINDING.check(make(reward=around(0.3 + 0.2 * T, 0.01), **part))
+    assert outcome is not None
+    check_outcome(outcome, "overly-hard")
+    assert isinstance(outcome, Finding) == found
+    if isinstance(outcome, Finding):
+        assert outcome.severity is Severity.WARNING
+        assert "Next to nothing is right" in outcome.headline
+    short = {name: values[:49] for name, values in part.items()}
+    assert not isinstance(FINDING.check(make(reward=around(0.3 + 0.2 * T[:49], 0.01), **short)), Finding)

@@ -33,6 +33,9 @@ from breadth.runs.schema import Record, Remark
 CONSOLE_KIND = "console log"
 MIN_ROWS = 3
 """Rows from which a text counts as a console log."""
+MAX_LINES_OF_FIRST_ROWS = 500
+"""Lines within which the first rows come, or else they may be quotes in the texts of rollouts, and lines without a step
+are counted against them."""
 MIN_UNNUMBERED_ROWS = 12
 """Lines with a metric of ours from which on a text that names no step counts: a report of results has fewer."""
 MIN_SAME_METRICS = 0.4
@@ -225,16 +228,17 @@ def console_rows(path: Path, start: bytes) -> ConsoleRows | None:
     rows, found = ConsoleRows(), 0
     for number, line in enumerate(lines):
         found += sum(1 for _ in rows.add(number, line))
-        if found >= MIN_ROWS:
+        if found >= MIN_ROWS and number < MAX_LINES_OF_FIRST_ROWS:
             return ConsoleRows()
-    if found + sum(1 for _ in rows.flush()) >= MIN_ROWS:
-        return ConsoleRows()
+    found += sum(1 for _ in rows.flush())
     texts = (LOG_PREFIX.sub("", strip_colour(line)) for line in lines if len(line) <= MAX_LINE_LENGTH)
     kinds = Counter(frozenset(our_metrics(find_pairs(text))) for text in texts if is_bare(text))
     del kinds[frozenset()]
     metrics, most = next(iter(kinds.most_common(1)), (frozenset(), 0))
     is_log = SCORES & metrics and most >= max(MIN_UNNUMBERED_ROWS, MIN_SAME_METRICS * kinds.total())
-    return ConsoleRows(metrics) if is_log else None
+    if is_log and most > found:
+        return ConsoleRows(metrics)
+    return ConsoleRows() if found >= MIN_ROWS else None
 
 
 def first_lines(path: Path, start: bytes) -> list[str]:

@@ -1,10 +1,11 @@
-"""The course of a run: how far the score has fallen from its best stretch, and what else happened, in order."""
+"""The course of a run: how far its score has fallen, what else happened in order, and the law of entropy and score."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +16,10 @@ from breadth.measure.course import LEVEL_SHARES, Course, Stretch, describe_cours
 from breadth.measure.intervals import Interval
 from breadth.measure.series import smooth_by_median
 from breadth.report.sections import Severity
+from breadth.runs.reader import Run
+
+if TYPE_CHECKING:
+    from breadth.measure.entropy import LawFit
 
 LOST = 0.25
 """Share of its best that a score must have lost to have collapsed: a reader of the plot calls it a fall, and no plateau
@@ -40,6 +45,18 @@ GONE = 0.05
 """Share of its best below which nothing is left of a score."""
 SURE_LEVEL = 0.8
 """Confidence that slow wander must leave a fall to half: it was measured beyond doubt already."""
+ENTROPY_SETTINGS = {
+    "entropy_coef": "an entropy bonus",
+    "entropy_coeff": "an entropy bonus",
+    "use_adaptive_entropy": "an adaptive entropy bonus",
+    "beta": "a KL penalty",
+    "kl_loss_coef": "a KL penalty",
+    "use_kl_loss": "a KL penalty",
+}
+"""Settings that act on entropy, name in the trainer's configuration -> what it is.
+
+The entropy law was only ever observed without them.
+"""
 
 
 @dataclass(frozen=True)
@@ -346,3 +363,41 @@ def events_before(evidence: Evidence, step: float | None) -> tuple[RunEvent, ...
         for event in run_events(evidence)
         if event.step <= step + slack and event.metric not in ("reward", "frozen")
     )
+
+
+def fit_run_law(run: Run) -> tuple[LawFit, list[str]] | None:
+    """Fit the law to a run's entropy and reward, with the reasons against it; None under three common steps."""
+    entropy, score = run.series("entropy"), run.series("reward")
+    steps, left, right = np.intersect1d(entropy.steps, score.steps, return_indices=True)
+    if len(steps) < 3:
+        return None
+    from breadth.measure.entropy import fit_law
+
+    fit = fit_law(
+        steps, entropy.values[left], score.values[right], interventions=tuple(entropy_interventions(run.header.config))
+    )
+    return fit, [*fit.reasons, *impossible_ceiling(fit, run.header.reward_levels)]
+
+
+def entropy_interventions(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the settings of a configuration, nested ones too, that act on entropy."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from entropy_interventions(value)
+        elif key in ENTROPY_SETTINGS and is_switched_on(value):
+            yield f"{ENTROPY_SETTINGS[key]} ({key} = {value})"
+
+
+def is_switched_on(value: Any) -> bool:
+    """Say whether a setting is true or a positive number."""
+    return value is True or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
+
+
+def impossible_ceiling(fit: LawFit, levels: Sequence[float]) -> Iterator[str]:
+    """Yield an objection where the ceiling exceeds the largest reward: the law is linear, the reward is bounded."""
+    if fit.valid and levels and fit.ceiling.low > max(levels):
+        best = max(levels)
+        yield (
+            f"It puts the ceiling at {fit.ceiling.value:.3g}, above the largest possible reward, {best:g}: the score"
+            " saturates first."
+        )

@@ -93,6 +93,12 @@ def is_training_run(evidence: Evidence) -> bool:
     )
 
 
+def is_supervised(evidence: Evidence) -> bool:
+    """Say whether the log is one of supervised fine-tuning, which a console log may hold in front of the RL run."""
+    names = () if evidence.run is None else evidence.run.metric_names()
+    return "mean_token_accuracy" in names and not {"reward", "accuracy"} & {*names}
+
+
 def eval_score_change(evidence: Evidence) -> ScoreChange | None:
     """Return the change of the held-out score, by its logged metric or else by graded rollouts.
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.run_course import is_memorised, is_solved, score_pays
+from breadth.doctor.evidence.run_course import fit_run_law, is_memorised, is_solved, score_pays
+from breadth.doctor.evidence.scores import is_supervised
 from breadth.doctor.finding import CannotTell, CheckResult, Confidence, Excluded, Finding, Loop, Prescription
-from breadth.doctor.overview import fit_run_law
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval
 from breadth.measure.trends import Trend
@@ -60,6 +60,8 @@ class EntropyCollapse:
 
     def check(self, evidence: Evidence) -> CheckResult:
         """Compare entropy with its start."""
+        if is_supervised(evidence):
+            return None  # there it is meant to fall
         entropy = evidence.trend("entropy")
         if entropy is None:
             return evidence.missing_metric("entropy-collapse", "entropy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +14,9 @@ from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, L
 from breadth.report.cells import format_pair
 from breadth.report.sections import Fact, Severity
 
+MIN_LOST = 0.01
+"""Share of the held-out problems that must be lost for a growth of errors to matter."""
+
 
 @dataclass(frozen=True)
 class Overfitting:
@@ -20,7 +24,8 @@ class Overfitting:
 
     With eight evaluations or more: the end of the held-out score against its best stretch. With rollouts at a few
     evaluations: the last against the first, problem by problem. A training score that fell too makes it
-    `score-collapse`. It misleads where the held-out set is small and was evaluated at another temperature on the way.
+    `score-collapse`. Near the top of a score between 0 and 1 the errors are compared: from 0.90 to 0.87 they grow by a
+    third. It misleads where the held-out set is small and was evaluated at another temperature on the way.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -30,6 +35,9 @@ class Overfitting:
 
     lost: float = 0.1
     """Share of the best held-out score that must surely be gone: less is within what checkpoints differ by."""
+    errors: float = 0.25
+    """Growth of the errors of a score between 0 and 1, as a share, from which on less of the score may be gone: where
+    most problems are solved, what is lost is small next to what is there."""
     far: float = 0.25
     """Share from which on it is critical: the level at which a falling score is a collapse."""
 
@@ -42,7 +50,8 @@ class Overfitting:
             return Excluded("overfitting", "the training score fell too")
         if held_out is None:
             return self.compare_ends(evidence, eval_score_change(evidence))
-        if held_out.size.low > 0 and held_out.is_sure and held_out.share >= self.lost:
+        matters = held_out.share >= self.lost or error_growth(held_out) >= self.errors
+        if held_out.size.low > 0 and held_out.is_sure and matters:
             return self.report(trained, held_out)
         if held_out.most < self.far:
             return Excluded(
@@ -111,6 +120,18 @@ class Overfitting:
             f"Its best checkpoint was before step {best.last:,.0f}.",
             (prescriptions.go_back_to(int(best.last)), prescriptions.add_problems()),
         )
+
+
+def error_growth(fall: ScoreFall) -> float:
+    """Return by how much the errors have grown since the best stretch, as a share.
+
+    0 where the score is no share of problems, and where less than one in a hundred was lost.
+    """
+    values, errors = fall.course.values, 1 - fall.best.level.value
+    is_share = float(values.min()) >= 0 and float(values.max()) <= 1
+    if not is_share or fall.size.value < MIN_LOST:
+        return 0.0
+    return fall.size.value / errors if errors > 0 else math.inf
 
 
 FINDING = Overfitting()

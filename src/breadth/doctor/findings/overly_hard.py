@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,8 +19,10 @@ from breadth.doctor.evidence.scores import (
     printable,
 )
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
+from breadth.measure.course import Course, describe_course
 from breadth.measure.intervals import Interval, mean_interval, quotient, resample
 from breadth.measure.trends import Trend, trend
+from breadth.report.cells import format_pair
 from breadth.report.sections import Fact, Severity
 from breadth.runs.outcomes import Outcomes, count_outcomes
 from breadth.runs.reader import MetricSeries
@@ -33,10 +36,10 @@ class OverlyHard:
     with an interval over problems. The last few steps alone have few groups, and where only they are all wrong the
     policy broke, not the problems. Otherwise by arithmetic: with a two-valued reward and groups of G, at least (1 -
     score)^G of the groups are all wrong, and more where problems differ. A run that starts low and rises is not
-    reported. Nor is one that shows no rise yet, but whose best estimate would bring half of the groups to a correct
-    answer in as many steps again. Training on problems that are never solved does not only waste rollouts: it lowered
-    benchmark scores by 1 to 11 points (arXiv 2605.28388). It misleads where answers are correct and the checker cannot
-    read them: look at some texts first.
+    reported, unless right answers stay next to nothing. Nor is one that shows no rise yet, but whose best estimate
+    would bring half of the groups to a correct answer in as many steps again. Training on problems that are never
+    solved does not only waste rollouts: it lowered benchmark scores by 1 to 11 points (arXiv 2605.28388). It misleads
+    where answers are correct and the checker cannot read them: look at some texts first.
     """
 
     loop: ClassVar[Loop] = "training"
@@ -60,9 +63,9 @@ class OverlyHard:
         if evidence.run is None or not is_training_run(evidence):
             return None
         graded = count_outcomes(evidence.run)
-        never = never_right(evidence)
-        if never is not None:
-            return report_never_right(never)
+        nothing = next(find_nothing_right(evidence), None)
+        if nothing is not None:
+            return nothing
         score, width = score_trend(evidence, graded)
         if score is not None and score.verdict == "rising":
             return Excluded("overly-hard", "the score rises")
@@ -152,19 +155,24 @@ MIN_NEVER = 20
 """Steps at which nothing was right, from which on that is no bad luck: with one right rollout in a hundred and 16 a
 step, it would happen once in 25 times."""
 
+HARDLY = 0.05
+"""Share of right answers below which, for sure and at its best, next to nothing is right: one in twenty."""
+MIN_HARDLY = 50
+"""Logged steps from which on that counts: many runs begin there and take off."""
 
-def never_right(evidence: Evidence) -> MetricSeries | None:
-    """Return a component of the reward that means correct and is above zero at hardly any step; None where none is.
 
-    Below zero are penalties for answers that cannot be read.
-    """
+def find_nothing_right(evidence: Evidence) -> Iterator[Finding]:
+    """Yield findings of an accuracy, or a component of the reward that means correct, that is at nothing all along."""
     names = () if evidence.run is None else evidence.run.metric_names()
     for name in names:
         if name == "accuracy" or (is_component(name) and means_correctness(component_name(name))):
             series = evidence.series(name)
-            if series is not None and len(series) >= MIN_NEVER and is_never_right(series):
-                return series
-    return None
+            if series is None or len(series) < MIN_NEVER:
+                continue
+            if is_never_right(series):
+                yield report_never_right(series)
+            elif (course := hardly_right(series)) is not None:
+                yield report_hardly_right(series, course)
 
 
 def is_never_right(series: MetricSeries) -> bool:
@@ -177,6 +185,42 @@ def is_never_right(series: MetricSeries) -> bool:
     if above > MAX_EVER or at_zero < (MIN_ZERO if above else MIN_ZERO_AT_BEST):
         return False
     return not (series.values < 0).any() or trend(series.steps, series.values).verdict != "rising"
+
+
+def hardly_right(series: MetricSeries) -> Course | None:
+    """Return the course of a share that stays at next to nothing; None for any other score.
+
+    Its best stretch is there too, and so it would be after as many steps again: from 0.01 to 0.02 is a rise, and still
+    nothing.
+    """
+    values = series.values
+    if len(series) < MIN_HARDLY or float(values.min()) < 0 or not 0 < float(values.max()) <= 1:
+        return None
+    course = describe_course(series.steps, values)
+    if course is None or course.highest.level.high >= HARDLY:
+        return None
+    ahead = 2 * course.end.level.value - course.start.level.value
+    return course if ahead < HARDLY else None
+
+
+def report_hardly_right(series: MetricSeries, course: Course) -> Finding:
+    """Build the finding for a correctness that stays at next to nothing."""
+    name = printable(component_name(series.name))
+    return Finding(
+        "overly-hard",
+        Severity.WARNING,
+        "strong",
+        "training",
+        f"Next to nothing is right, at no time in {len(series)} logged steps: {name} went from"
+        f" {format_pair(course.start.level.value, course.end.level.value)} of 1.",
+        (
+            Fact(f"{name} at its best", course.highest.level, "", "the highest stretch"),
+            Fact(f"{name} now", course.end.level, "", f"steps {course.end.first:,.0f} to {course.end.last:,.0f}"),
+        ),
+        "The checker accepts a right answer that is written by hand in the expected format.",
+        "Whatever the reward gained, next to none of it is in right answers.",
+        (prescriptions.inspect_signal(), prescriptions.filter_problems(easier=True)),
+    )
 
 
 def report_never_right(series: MetricSeries) -> Finding:
