@@ -177,8 +177,10 @@ def write_runs(target: Path, judged: Mapping[str, Sequence[Judged]]) -> None:
     with target.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["file", "labels", "right", "sure", *judged])
-        for several in zip(*judged.values(), strict=True):
-            run = several[0].run
+        by_file = [{verdict.run.file: verdict for verdict in verdicts} for verdicts in judged.values()]
+        for name, verdict in by_file[0].items():
+            run = verdict.run
+            several = (verdicts[name] for verdicts in by_file)  # a doctor's verdicts may come in an order of their own
             cells = ("not read" if verdict.unread else ";".join(verdict.alarms) for verdict in several)
             writer.writerow([run.file, ";".join(run.labels), ";".join(sorted(run.right)), run.sure, *cells])
 

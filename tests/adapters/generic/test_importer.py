@@ -708,3 +708,10 @@ def test_a_column_without_a_name_is_no_problem(tmp_path: Path) -> None:
     check_records(records)
     (batch,) = (record for record in records if isinstance(record, RolloutBatch))
     assert batch.table.column("problem").to_pylist() == [problem_id("p")] * 2
+
+
+def test_long_figures_at_repeated_steps_are_no_completions(tmp_path: Path) -> None:
+    table = [{"step": n // 4, "mean_reward": f"0.0578258928571428{n}", "loss": f"-0.{n:020}"} for n in range(40)]
+    run = Run.open(import_files([as_csv(tmp_path / "run.csv", table)], tmp_path / "run").folder)
+    assert run.series("reward").steps.tolist() == list(range(10))
+    assert run.series("reward").values[-1] == float("0.057825892857142839")

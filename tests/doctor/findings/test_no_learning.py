@@ -262,3 +262,25 @@ def test_steps_of_a_coarse_score_are_no_steady_rise(make: Any) -> None:
     found = FINDING.check(make(reward=score))
     assert isinstance(found, Finding)
     assert found.headline.startswith("The score has not moved")
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([0.0, 0.0, -0.1, 0.0, 0.0], True),  # four in five, at its best
+        ([0.3, 0.2, 0.3, 0.3, 0.25], True),
+        ([0.3, 0.2, 0.3, 0.25], False),  # half is not most
+        ([1.0, 1.0, 0.9, 1.0, 1.0], False),  # solved
+    ],
+)
+def test_a_score_of_one_value_at_most_steps_is_stuck(make: Any, values: list[float], found: bool) -> None:
+    outcome = FINDING.check(make(reward=np.tile(values, 8)))
+    assert (isinstance(outcome, Finding) and "to the last digit" in outcome.headline) == found
+    if isinstance(outcome, Finding):
+        check_outcome(outcome, "no-learning")
+        assert outcome.severity is Severity.WARNING
+
+
+def test_a_score_that_rose_to_one_value_is_not_stuck(make: Any) -> None:
+    risen = np.concatenate([np.linspace(-1, 2, 12), np.full(28, 2.0)])
+    assert isinstance(FINDING.check(make(reward=risen)), Excluded)

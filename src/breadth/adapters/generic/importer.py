@@ -338,7 +338,10 @@ def refuse_unmapped_rollouts(rows: NumberedRows, step: str, aside: Collection[st
     for _, row in rows[:8]:
         columns |= {name: columns.get(name, False) or is_numeric(value) for name, value in row.items()}
     texts = [
-        value for _, row in rows[:8] for name, value in row.items() if isinstance(value, str) and name not in aside
+        value
+        for _, row in rows[:8]
+        for name, value in row.items()
+        if isinstance(value, str) and name not in aside and not is_numeric(value)
     ]
     found = set(rollout_layout(columns, {}).columns.values())
     has_text = max(map(len, texts), default=0) >= MIN_COMPLETION_CHARS

@@ -27,7 +27,8 @@ class NoLearning:
 
     Five proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
     within groups never differ, the highest reward of a step is its lowest, the learning rate is zero, or a score stays
-    equal to the last digit below its best. The sixth is measured: over the whole run, at least thirty steps, a rise of
+    equal to the last digit below its best. A score that has one value at most points of every quarter is stuck, at its
+    best or not. The last is measured: over the whole run, at least thirty steps, a rise of
     the score that matters is excluded, and the score leaves room. A score that rose and stopped is `saturation`, one
     that fell is `score-collapse`. A signal that is logged as zero while the score surely rises is rounded, as a
     learning rate of 1e-6 in three decimals. It misleads where the learning signal does not come from this score, and in
@@ -79,6 +80,9 @@ class NoLearning:
             return evidence.missing_metric("no-learning", "reward")
         if is_solved(evidence, self.room):
             return Excluded("no-learning", f"the score is {score.end.level.value:.3g}: solved")
+        stuck = find_stuck_value(score, self.points)
+        if stuck is not None and not has_moved(score, score.start.first):
+            return report_stuck(evidence, score, *stuck)
         return self.check_score(evidence, score, whole)
 
     def check_score(self, evidence: Evidence, score: Course, whole: Trend) -> CheckResult:
@@ -124,6 +128,8 @@ REWARD_ENDS = tuple(
 """Names of the lowest and the highest reward of a step."""
 SURE = 0.05
 """p-value of a steady rise or fall below which it is one."""
+STUCK = 0.5
+"""Share of the points of each quarter at which a score may have one value: more, and most batches teach nothing."""
 NO_RATE = 1e-10
 """Learning rate that moves no weight: a millionth of what full fine-tuning uses."""
 
@@ -198,6 +204,37 @@ def find_frozen_score(evidence: Evidence) -> tuple[str, Fact, float] | None:
             fact = Fact("points without a change", still / len(series), "%", where)
             return f"The score ({evidence.logged_name(series.name)}) is equal to the last digit", fact, course.frozen
     return None
+
+
+def find_stuck_value(score: Course, points: int) -> tuple[float, float] | None:
+    """Return the value that a score has, to the last digit, at most points of each quarter, and its share.
+
+    Scores of training batches are means over rollouts: they are equal so often where all rollouts get the same reward.
+    """
+    values = score.values
+    found, counts = np.unique(values, return_counts=True)
+    most = float(found[np.argmax(counts)])
+    quarters = [float((quarter == most).mean()) for quarter in np.array_split(values, 4)]
+    return (most, float((values == most).mean())) if len(values) >= points and min(quarters) > STUCK else None
+
+
+def report_stuck(evidence: Evidence, score: Course, value: float, share: float) -> Finding:
+    """Build the finding for a score that has one and the same value nearly all the time."""
+    return Finding(
+        "no-learning",
+        Severity.WARNING,
+        "strong",
+        "training",
+        f"The score is {value:.3g}, to the last digit, at {share:.0%} of {len(score.values)} points, from the first to"
+        " the last.",
+        (
+            Fact("points of one value", share, "%", evidence.describe_steps("reward")),
+            Fact("change", score.change(score.start, score.end)),
+        ),
+        "Rewards differ within groups at most steps.",
+        "Where all rollouts of a group get the same reward, nothing is learned from them.",
+        _flat_prescriptions(evidence),
+    )
 
 
 def report_dead(evidence: Evidence, text: str, fact: Fact, since: float, *, has_signal: bool) -> Finding:

@@ -112,7 +112,9 @@ class ZeroVarianceGroups:
         start, end = spread.start.level, spread.end.level
         name = evidence.logged_name("reward_std")
         idle = self.count_idle_steps(evidence)
-        at_best = is_at_its_best(evidence)
+        score = evidence.course("reward")
+        has_risen = score is not None and score.change(score.start, score.end).low > 0
+        at_best = has_risen and is_at_its_best(evidence)
         if idle.low > self.idle and not is_solved(evidence, self.solved):
             loud = Severity.CRITICAL if idle.low > self.most else Severity.WARNING
             return Finding(
