@@ -277,6 +277,12 @@ def test_a_draw_that_wants_more_than_is_free_waits_only_while_some_is_held() -> 
     assert ledger.grantable_tokens(0, 51) == 50
 
 
+@pytest.mark.parametrize(("of_parent", "of_child"), [(60, 80), (80, 60)])
+def test_the_account_with_least_left_grants(of_parent: int, of_child: int) -> None:
+    parent = Ledger(Budget(output_tokens=of_parent))
+    assert Ledger(Budget(output_tokens=of_child), parent=parent).grantable_tokens(0, 100) == 60
+
+
 def test_a_charge_carries_its_price_in_every_account() -> None:
     parent = Ledger(prices=Prices(input=1.0, output=2.0))
     child = Ledger(prices=Prices(input=99.0), parent=parent)

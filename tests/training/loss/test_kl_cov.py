@@ -89,6 +89,12 @@ def test_the_full_divergence_has_no_gradient_on_policy_either() -> None:
     assert float(gradient.abs().max()) < 1e-15
 
 
+@pytest.mark.parametrize("settings", [{"coefficient": 0.0}, {"share": 0.0}])
+def test_without_coefficient_or_share_no_term_is_added(settings: dict[str, float]) -> None:
+    batch, off = spec_batch().clean(), KLCov(**settings)
+    assert off.apply(batch, None, off.survey(batch, None)).terms == ()
+
+
 def test_needs() -> None:
     assert KLCov().needs == frozenset()
     assert KLCov(divergence="full").needs == {"old_divergence"}
