@@ -89,9 +89,9 @@ def test_the_full_divergence_has_no_gradient_on_policy_either() -> None:
     assert float(gradient.abs().max()) < 1e-15
 
 
-@pytest.mark.parametrize("settings", [{"coefficient": 0.0}, {"share": 0.0}])
-def test_without_coefficient_or_share_no_term_is_added(settings: dict[str, float]) -> None:
-    batch, off = spec_batch().clean(), KLCov(**settings)
+@pytest.mark.parametrize("off", [KLCov(coefficient=0.0), KLCov(share=0.0)], ids=["coefficient", "share"])
+def test_without_coefficient_or_share_no_term_is_added(off: KLCov) -> None:
+    batch = spec_batch().clean()
     assert off.apply(batch, None, off.survey(batch, None)).terms == ()
 
 
