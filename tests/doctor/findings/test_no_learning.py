@@ -284,3 +284,12 @@ def test_a_score_of_one_value_at_most_steps_is_stuck(make: Any, values: list[flo
 def test_a_score_that_rose_to_one_value_is_not_stuck(make: Any) -> None:
     risen = np.concatenate([np.linspace(-1, 2, 12), np.full(28, 2.0)])
     assert isinstance(FINDING.check(make(reward=risen)), Excluded)
+
+
+@pytest.mark.parametrize(("lift", "found"), [(0.08, False), (0.0, True)])
+def test_a_rise_that_everybody_sees_is_not_called_flat(make: Any, lift: float, found: bool) -> None:
+    # Within the scatter of single points: from 0.42 to 0.58, a third as much again.
+    score = 0.5 + 0.3 * np.tile([1.0, -0.4, 0.4, -1.0, -0.4, 1.0, -1.0, 0.4], 20)
+    for place, sign in ((0, -1), (20, 1), (120, -1), (140, 1)):  # no trend in between
+        score[place : place + 20] += sign * lift
+    assert isinstance(FINDING.check(make(reward=score)), Finding if found else CannotTell)

@@ -100,3 +100,23 @@ def test_steps_without_a_difference_are_a_note_where_the_score_is_at_its_best(ma
         found = FINDING.check(make(reward=score, reward_std=idle))
         assert isinstance(found, Finding)
         assert found.severity is severity
+
+
+def test_a_score_that_is_at_its_best_from_the_start_taught_nothing(make: Any) -> None:
+    # Penalties only: nought is the best there is, and the run begins there.
+    score = np.tile([0.0, 0.0, 0.0, 0.0, -0.1, 0.0], 20)
+    found = FINDING.check(make(reward=score, reward_std=(score < 0) * 0.2))
+    assert isinstance(found, Finding)
+    assert found.severity is Severity.WARNING
+
+
+def test_few_steps_leave_open_whether_most_have_no_difference(make: Any) -> None:
+    # 7 of 12 steps of the second half: Wilson's interval is 32 % to 81 %.
+    spread = np.tile([0.4, 0.0], 12)
+    spread[-1] = spread[-2] = 0.0
+    score = np.linspace(0.2, 0.4, 24)
+    found = FINDING.check(make(reward=score, reward_std=spread))
+    assert isinstance(found, CannotTell)
+    assert found.undecided
+    assert "at 58% of the steps of the second half" in found.missing
+    assert "(32% to 81%)" in found.missing

@@ -59,6 +59,9 @@ class NoLearning:
     rise: float = 0.1
     """Rise of the score, as a share of its level, that must be excluded, or else one as large as the scatter of its
     points: what a reader of the plot calls a rise."""
+    visible: float = 0.25
+    """Rise between the ends, as a share of the start, that nobody calls flat where it is half of the scatter too,
+    however wide its interval is."""
     hint: float = 0.1
     """p-value of a steady rise, of this or of the held-out score, below which a score is not called flat: what takes
     off looks like noise at first."""
@@ -103,7 +106,8 @@ class NoLearning:
         # A steady rise shows half of itself between the means of the two halves, which have less noise than the ends.
         highest_rise = min(moved.high, 2 * score.change(score.early, score.late).high, highest_linear_rise(score))
         hints = (whole.tau > 0 and whole.p_value < self.hint) or (held_out is not None and self.hints_at_rise(held_out))
-        is_flat = highest_rise < matters and not hints
+        seems_to_rise = moved.value > max(self.visible * abs(score.start.level.value), scatter / 2)
+        is_flat = highest_rise < matters and not hints and not seems_to_rise
         steps = score.steps[-1] - score.steps[0] + 1
         if is_flat and len(score.values) >= self.points and steps >= self.steps:
             return report_flat(evidence, score, moved)

@@ -15,7 +15,7 @@ from breadth.report.cells import format_pair
 from breadth.report.sections import Fact, Severity
 
 MIN_LOST = 0.01
-"""Share of the held-out problems that must be lost for a growth of errors to matter."""
+"""Share of the held-out problems that must surely be lost for a growth of errors to matter."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def error_growth(fall: ScoreFall) -> float:
     """
     values, errors = fall.course.values, 1 - fall.best.level.value
     is_share = float(values.min()) >= 0 and float(values.max()) <= 1
-    if not is_share or fall.size.value < MIN_LOST:
+    if not is_share or fall.size.low < MIN_LOST:
         return 0.0
     return fall.size.value / errors if errors > 0 else math.inf
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -157,6 +158,10 @@ step, it would happen once in 25 times."""
 
 HARDLY = 0.05
 """Share of right answers below which, for sure and at its best, next to nothing is right: one in twenty."""
+SHARE_NAMES = re.compile(
+    r"(?<![a-z])(?:accuracy$|acc$|em|exact_match|f1|bleu|rouge[a-z]*|ndcg|mrr|iou|recall)(?![a-z@])"
+)
+"""Names of scores that reach 1 by their definition; what a reward for being correct pays is up to its author."""
 MIN_HARDLY = 50
 """Logged steps from which on that counts: many runs begin there and take off."""
 
@@ -171,7 +176,7 @@ def find_nothing_right(evidence: Evidence) -> Iterator[Finding]:
                 continue
             if is_never_right(series):
                 yield report_never_right(series)
-            elif (course := hardly_right(series)) is not None:
+            elif SHARE_NAMES.search(name.casefold()) and (course := hardly_right(series)) is not None:
                 yield report_hardly_right(series, course)
 
 

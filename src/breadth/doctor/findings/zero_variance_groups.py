@@ -147,6 +147,11 @@ class ZeroVarianceGroups:
                 "The score rises as fast as at the start.",
                 prescriptions=_prescriptions(evidence, side_of_flat_groups(evidence)),
             )
+        if idle.value > self.idle and not at_best and not is_solved(evidence, self.solved):
+            shown = f"at {idle.value:.0%} of the steps of the second half no group had any difference in reward"
+            return CannotTell(
+                "zero-variance-groups", f"{shown} ({idle.low:.0%} to {idle.high:.0%})", "more steps", undecided=True
+            )
         if end.low > self.narrow * start.value or start.value <= 0:
             return Excluded("zero-variance-groups", f"rewards within groups differ by {end.value:.2g}")
         return CannotTell(
