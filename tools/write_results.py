@@ -56,17 +56,20 @@ How to hold it against us:
   who did not see each other's labels; where they disagree, or one finds a run unclear, it is not counted. Most labels
   are only likely. The rules were changed after each batch with all its labels in sight, so only a first try is a test,
   and "now" shows what the rules were fitted to. Reading notebooks was added when the names of the files of batch D were
-  known, before its labels and its first try. Which runs they are, their labels and both doctors' alarms at the first
-  try are in `docs/data/doctor/real-runs.csv`.
+  known, before its labels and its first try. Batch H has four notebooks above the third that was agreed on: all that
+  were found, added before any label. A search after it brought five more runs in doubtful forms, which were not used.
+  Which runs they are, their labels and both doctors' alarms at the first try are in `docs/data/doctor/real-runs.csv`.
 - The logs of batches A to C were not kept, nor were the names of their repositories: "then" is by the rules of their
   day, and a run of theirs may be among the later ones.
 - The faults, the generated courses and the lab's runs are ours, and so is the choice of labels. Our doctor sees the
   rollouts and settings of the lab's runs; the peers see metrics.
-- The labels of the real logs were opened after the constants were fixed. Then two things changed in reading: that
-  `reward/NAME` is a component, and a note on components whose names say nothing.
-- The lab was evaluated eight times, each time on new seeds. Most batches changed the rules. The last one did too: its
-  collapse runs end at a score of 0.97 on eight problems seen eighty times, which was taken for solved and noted only;
-  the table shows the rules after that, on the same runs, and their first try is among the earlier batches.
+- The rules have been changed with the labels of the logs labelled by eye in sight: that `reward/NAME` is a component,
+  and that one which pays next to nothing is a warning. Nine of the thirteen hacked rewards are named by that rule.
+- The generated courses were evaluated on three fresh seeds in a row. Of 100 points and more, 9 of 288 healthy ones were
+  alarmed at the first, which led to a mend, then 5, which led to another; the table is the third.
+- The lab was evaluated nine times, each time on new seeds. Most batches changed the rules. The one in the table is a
+  first try, and nothing was changed after it: failures on seeds 50 to 52, healthy runs on 70 to 77. The two healthy
+  runs that were alarmed score after 40 steps what they did at the start; the alarm is no-learning.
 - A fault put into a healthy curve leaves its score rising where the fault is one of groups or of entropy, and what does
   no harm yet is a note: some of these faults are noted only.
 - The real logs come from few authors, nearly half of them from one repository.
@@ -209,7 +212,9 @@ def runs_lines() -> list[str]:
         if when != "what"
         for tool, counts in tools.items()
     ]
-    rows += [["D to F", "first try", tool, *pooled] for tool, pooled in pool_first_tries(found["batches"]).items()]
+    several = [batch for batch, seen in found["batches"].items() if "rldoctor" in seen["first try"]]
+    name = f"{several[0]} to {several[-1]}"
+    rows += [[name, "first try", tool, *pooled] for tool, pooled in pool_first_tries(found["batches"]).items()]
     header = ["batch", "rules", "tool", "failures named", "of the sure labels", "healthy alarmed"]
     lines += ["", *table(header, rows), ""]
     return [*lines, f"{found['note']}", ""]
