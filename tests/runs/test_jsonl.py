@@ -181,6 +181,9 @@ def test_a_row_of_too_many_values_or_keys_is_a_remark(tmp_path: Path, monkeypatc
         parse_json("[" + "1," * 200 + "1]")
     with pytest.raises(ValueError, match="more than 100 values"):
         parse_json('{"a":' * 40 + "1" + "}" * 40)  # an object takes as much as three values
+    with pytest.raises(ValueError, match="more than 100 values"):
+        parse_json(json.dumps(dict.fromkeys(map(str, range(60)), 1)))  # a key takes as much as a value
+    assert len(parse_json(json.dumps(dict.fromkeys(map(str, range(45)), 1)))) == 45
 
 
 def memory_of_rows(path: Path, rows: int) -> int:

@@ -35,7 +35,8 @@ MAX_ROW_BYTES = 64 << 20
 MAX_SKIPPED_BYTES = 1 << 30
 """Bytes of a longer row that are read past; then the rest of the file is left out: it may be a hole of terabytes."""
 MAX_ROW_VALUES = 4_000_000
-"""Values of a JSON text at most: each can take two hundred bytes while it becomes a Python object."""
+"""Values of a JSON text at most, a key counted as one: each can take two hundred bytes while it becomes a Python
+object."""
 OBJECT_VALUES = 3
 """Values that an object counts as: it takes 250 bytes however little is in it."""
 MAX_ROW_KEYS = 100_000
@@ -266,13 +267,13 @@ def _parse_row_by_row(path: Path, piece: Piece, numbers: list[int], rows: list[d
 
 
 def has_too_many_values(text: bytes | str) -> bool:
-    """Say whether a JSON text would take a gigabyte as Python objects, by its commas and brackets."""
+    """Say whether a JSON text would take a gigabyte as Python objects, by its commas, colons and brackets."""
     if len(text) <= MAX_ROW_VALUES / OBJECT_VALUES:
         return False
-    comma, bracket, brace = (
-        map(text.count, (b",", b"[", b"{")) if isinstance(text, bytes) else map(text.count, (",", "[", "{"))
+    comma, colon, bracket, brace = (
+        map(text.count, (b",", b":", b"[", b"{")) if isinstance(text, bytes) else map(text.count, (",", ":", "[", "{"))
     )
-    return comma + bracket + OBJECT_VALUES * brace > MAX_ROW_VALUES
+    return comma + colon + bracket + OBJECT_VALUES * brace > MAX_ROW_VALUES
 
 
 def parse_json(text: bytes | str) -> Any:
