@@ -176,7 +176,7 @@ def find_nothing_right(evidence: Evidence) -> Iterator[Finding]:
                 continue
             if is_never_right(series):
                 yield report_never_right(series)
-            elif SHARE_NAMES.search(name.casefold()) and (course := hardly_right(series)) is not None:
+            elif SHARE_NAMES.search(name.casefold()) and (course := find_low_course(series)) is not None:
                 yield report_hardly_right(series, course)
 
 
@@ -192,7 +192,7 @@ def is_never_right(series: MetricSeries) -> bool:
     return not (series.values < 0).any() or trend(series.steps, series.values).verdict != "rising"
 
 
-def hardly_right(series: MetricSeries) -> Course | None:
+def find_low_course(series: MetricSeries) -> Course | None:
     """Return the course of a share that stays at next to nothing; None for any other score.
 
     Its best stretch is there too, and so it would be after as many steps again: from 0.01 to 0.02 is a rise, and still
@@ -210,14 +210,14 @@ def hardly_right(series: MetricSeries) -> Course | None:
 
 def report_hardly_right(series: MetricSeries, course: Course) -> Finding:
     """Build the finding for a correctness that stays at next to nothing."""
-    name = printable(component_name(series.name))
+    name, start, end = printable(component_name(series.name)), course.start.level.value, course.end.level.value
     return Finding(
         "overly-hard",
         Severity.WARNING,
         "strong",
         "training",
-        f"Next to nothing is right, at no time in {len(series)} logged steps: {name} went from"
-        f" {format_pair(course.start.level.value, course.end.level.value)} of 1.",
+        f"Next to nothing is ever right: {name} went from {format_pair(start, end)} in {len(series)} logged steps,"
+        " where 1 is all.",
         (
             Fact(f"{name} at its best", course.highest.level, "", "the highest stretch"),
             Fact(f"{name} now", course.end.level, "", f"steps {course.end.first:,.0f} to {course.end.last:,.0f}"),
