@@ -84,7 +84,7 @@ def draw_series(title: str, label: str, series: MetricSeries, axis: Axis, logged
     notes = [] if logged.replace("_", " ") == label else [f"Logged as {logged}."]
     window = count_points_to_average(series)
     if window > 1:
-        notes.append(f"Mean of every {window} points; four in five lie within the band.")
+        notes.append(f"Mean of every {window} points.")
     return Curve(
         title,
         [average_points(label, series, window)],

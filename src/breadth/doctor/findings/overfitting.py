@@ -29,7 +29,14 @@ class Overfitting:
     """
 
     loop: ClassVar[Loop] = "training"
-    causes: ClassVar[tuple[str, ...]] = ("reward-hacking", "entropy-collapse")
+    causes: ClassVar[tuple[str, ...]] = (
+        "entropy-explosion",
+        "truncation",
+        "train-inference-mismatch",
+        "drift",
+        "reward-hacking",
+        "entropy-collapse",
+    )
     summary: ClassVar[str] = "the held-out score falls while the training score does not"
     first_step: ClassVar[str] = "go back to the best held-out checkpoint; bring more problems"
 
