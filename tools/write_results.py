@@ -79,7 +79,8 @@ INFERENCE = """# Results at inference
 Measured next to peers in one run each. Intervals are bootstrap intervals over questions, 95 %.
 """
 MACHINES = """All tests, as a machine with other vector units, other thread counts, other texts of the small model or a
-busy processor would run them. The times are no measure: other work ran next to some of these runs.
+busy processor would run them. The times are no measure: other work ran next to these runs. Skipped are the tests on
+real logs, where those are not on the machine.
 """
 FUZZ = """Files of our own are damaged: bits flipped, lines spliced and cut, numbers made extreme, nesting deep, the
 encoding changed. Every input must be read or refused in words, within ten seconds and 1 GB.
