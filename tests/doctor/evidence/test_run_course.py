@@ -100,6 +100,13 @@ def test_noise_leaves_a_fall_open(make: Any, around: Callable[..., Any]) -> None
     assert fall.most > LOST
 
 
+@pytest.mark.parametrize(("most", "words"), [(0.964, "a fall of 96%"), (1.0, "a fall of any size"), (2e10, "any size")])
+def test_what_noise_leaves_open_has_a_number_that_can_be(make: Any, most: float, words: str) -> None:
+    fall = score_fall(make(reward=UP_AND_DOWN))
+    assert fall is not None
+    assert replace(fall, most=most).describe_open().endswith(words)
+
+
 def test_without_eight_points_there_is_nothing_to_measure(make: Any) -> None:
     assert score_fall(make(reward=np.arange(7.0))) is None
     assert score_fall(make(entropy=np.arange(20.0))) is None

@@ -87,6 +87,10 @@ class ScoreFall:
         """The last eighth."""
         return self.course.end
 
+    def describe_open(self) -> str:
+        """Say how large a fall the noise does not exclude."""
+        return f"a fall of {self.most:.0%}" if self.most < 1 else "a fall of any size"
+
 
 def score_fall(evidence: Evidence) -> ScoreFall | None:
     """Measure how far the training score lies below its best; None without eight points.

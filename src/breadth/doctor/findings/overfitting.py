@@ -66,8 +66,8 @@ class Overfitting:
             )
         return CannotTell(
             "overfitting",
-            f"the held-out score ends {max(held_out.share, 0.0):.0%} below its best; its noise leaves up to"
-            f" {held_out.most:.0%} open",
+            f"the held-out score ends {max(held_out.share, 0.0):.0%} below its best; its noise leaves"
+            f" {held_out.describe_open()} open",
             "evaluate on more problems",
             undecided=True,
         )

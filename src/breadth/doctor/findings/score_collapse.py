@@ -60,7 +60,7 @@ class ScoreCollapse:
             return CannotTell(
                 "score-collapse",
                 f"the end of {fall.name} lies {max(0.0, fall.share):.0%} below its best stretch, and its noise leaves"
-                f" up to {fall.most:.0%} open",
+                f" {fall.describe_open()} open",
                 "larger batches, or more steps",
                 undecided=True,
             )
