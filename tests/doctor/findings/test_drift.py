@@ -161,3 +161,9 @@ def test_what_is_missing_is_named(make: Any) -> None:
     few = FINDING.check(make(reward=T, kl_reference=T[:5]))
     assert isinstance(few, CannotTell)
     assert "5 usable points" in few.missing
+
+
+def test_a_divergence_of_nought_is_shown_as_nought(make: Any) -> None:
+    found = FINDING.check(make(kl_reference=0 * T, reward=FLAT))
+    assert isinstance(found, Excluded)
+    assert found.because == "kl_reference is 0"

@@ -76,7 +76,11 @@ class Drift:
         if not logged:
             return evidence.missing_metric("drift", "kl_reference")
         levels = [(name, evidence.course(name)) for name in logged]
-        shown = [f"{evidence.logged_name(name)} is {course.end.level.value:.2g}" for name, course in levels if course]
+        shown = [
+            f"{evidence.logged_name(name)} is {round(course.end.level.value, 12):.2g}"  # nought has a logarithm here
+            for name, course in levels
+            if course
+        ]
         return Excluded("drift", ", ".join(shown))
 
     def check_distance(self, evidence: Evidence, name: str, course: Course) -> Finding | None:
