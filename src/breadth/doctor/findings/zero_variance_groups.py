@@ -83,16 +83,15 @@ class ZeroVarianceGroups:
 
     def severity(self, evidence: Evidence, flat: Course, side: _Side | None) -> Severity:
         """Return how bad it is, by what the run still learns; problems solved before it began teach it nothing."""
-        score, level = evidence.course("reward"), flat.end.level
+        level, risen = flat.end.level, has_risen(evidence)
         was_solved = min(flat.start.level.value, flat.early.level.low, flat.late.level.low) > self.most
         if was_solved and is_solved(evidence, self.solved):
             return Severity.WARNING
-        has_risen = score is not None and score.change(score.start, score.end).low > 0
         counted_right = side is not None and side.counted and side.wrong < 1 - self.solved
-        at_best = has_risen and is_at_its_best(evidence)
+        at_best = risen and is_at_its_best(evidence)
         if counted_right or at_best or is_solved(evidence, self.solved):
             return Severity.NOTE
-        if has_risen and level.low <= self.most:
+        if risen and level.low <= self.most:
             return Severity.NOTE
         if score_pays(evidence) and level.high < self.nearly_all:
             return Severity.NOTE
@@ -112,9 +111,7 @@ class ZeroVarianceGroups:
         start, end = spread.start.level, spread.end.level
         name = evidence.logged_name("reward_std")
         idle = self.count_idle_steps(evidence)
-        score = evidence.course("reward")
-        has_risen = score is not None and score.change(score.start, score.end).low > 0
-        at_best = has_risen and is_at_its_best(evidence)
+        at_best = has_risen(evidence) and is_at_its_best(evidence)
         if idle.low > self.idle and not is_solved(evidence, self.solved):
             loud = Severity.CRITICAL if idle.low > self.most else Severity.WARNING
             return Finding(
@@ -159,6 +156,12 @@ class ZeroVarianceGroups:
             f"{metric_words('zero_variance_groups')} is not logged",
             evidence.how_to_log("zero_variance_groups"),
         )
+
+
+def has_risen(evidence: Evidence) -> bool:
+    """Say whether the score surely ends above its start."""
+    score = evidence.course("reward")
+    return score is not None and score.change(score.start, score.end).low > 0
 
 
 @dataclass(frozen=True)
