@@ -157,11 +157,14 @@ def render_findings(diagnosis: RunDiagnosis, prefix: str, *, several: bool, full
 def lead_pictures(diagnosis: RunDiagnosis, name: str, *, several: bool, full: bool) -> Sequence[Section]:
     """Return the picture of a finding, and on a full page those of the run."""
     curves = (draw(diagnosis.evidence) for draw in SHOWN_BY.get(name, ()) if not several)
-    own = [curve for curve in curves if curve is not None][:1]
-    if own and not full:
-        return own
+    own = next((curve for curve in curves if curve is not None), None)
+    if own is not None and not full:
+        return [own]
     metric = METRIC_OF.get(name, "reward")
-    return [*own, *pictures(diagnosis, (metric, *PAGE_METRICS) if full else (metric,), several=several)]
+    return [
+        *([] if own is None else [own]),
+        *pictures(diagnosis, (metric, *PAGE_METRICS) if full else (metric,), several=several),
+    ]
 
 
 def pictures(diagnosis: RunDiagnosis, names: Sequence[str], *, several: bool) -> Sequence[Section]:

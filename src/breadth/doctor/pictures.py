@@ -46,7 +46,7 @@ def metric_curve(run: Run, name: str) -> Curve | None:
     logged = run.header.names.get(name, name)
     title = metric_words(name).removeprefix("the ")
     return draw_series(
-        title[0].upper() + title[1:], metric_label(name), series, Axis(logged, METRIC_UNITS.get(name, "")), logged
+        title[0].upper() + title[1:], metric_label(name), series, Axis(logged, METRIC_UNITS.get(name, ""))
     )
 
 
@@ -55,7 +55,7 @@ def draw_held_out_score(evidence: Evidence) -> Curve | None:
     series = logged_eval_score(evidence)
     if series is None or not is_worth_drawing(series):
         return None
-    return draw_series("Held-out score", "held-out score", series, Axis(series.name), series.name)
+    return draw_series("Held-out score", "held-out score", series, Axis(series.name))
 
 
 def draw_components(evidence: Evidence) -> Curve | None:
@@ -78,10 +78,10 @@ def is_worth_drawing(series: MetricSeries) -> bool:
     return len(series.finite) > 1 and float(np.ptp(series.finite.values)) > 0
 
 
-def draw_series(title: str, label: str, series: MetricSeries, axis: Axis, logged: str) -> Curve:
-    """Draw a series with its jumps; a scribble as means."""
+def draw_series(title: str, label: str, series: MetricSeries, axis: Axis) -> Curve:
+    """Draw a series with its jumps, a scribble as means; the axis has the name it was logged under."""
     events = [Event(jump.step, f"jump from {jump.before:.3g} to {jump.after:.3g}") for jump in visible_jumps(series)]
-    notes = [] if logged.replace("_", " ") == label else [f"Logged as {logged}."]
+    notes = [] if axis.label.replace("_", " ") == label else [f"Logged as {axis.label}."]
     window = count_points_to_average(series)
     if window > 1:
         notes.append(f"Mean of every {window} points.")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from breadth.adapters.generic.tables import SCORES
 from breadth.adapters.notebooks import is_notebook, read_log_lines, read_output
 from breadth.adapters.parse_values import (
     MetricReader,
@@ -40,8 +41,6 @@ MIN_UNNUMBERED_ROWS = 12
 """Lines with a metric of ours from which on a text that names no step counts: a report of results has fewer."""
 MIN_SAME_METRICS = 0.4
 """Share of those lines that must have the same metrics: else they are lines of many kinds, and none is the row."""
-SCORES = frozenset({"reward", "accuracy"})
-"""One of these a line without a step must have: other numbers are printed for many reasons."""
 MAX_LABEL_CHARACTERS = 32
 """Letters and digits that such a line may have besides its pairs: ``2026-01-02 10:11:12 [INFO] Batch:``."""
 MIN_UNNUMBERED_METRICS = 3

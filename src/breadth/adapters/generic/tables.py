@@ -56,7 +56,7 @@ def flatten_row(row: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dic
 
 
 SCORES = frozenset({"reward", "accuracy"})
-"""Metrics of ours that are the course of a run by themselves."""
+"""Metrics of ours that are the course of a run by themselves; other numbers are printed for many reasons."""
 
 
 def document_rows(document: Any) -> list[dict[str, Any]]:

@@ -186,6 +186,12 @@ def is_at_its_best(evidence: Evidence) -> bool:
     return best - score.end.level.value < NEAR_BEST * (best - start)
 
 
+def has_risen(evidence: Evidence) -> bool:
+    """Say whether the score surely ends above its start."""
+    score = evidence.course("reward")
+    return score is not None and score.change(score.start, score.end).low > 0
+
+
 def score_pays(evidence: Evidence) -> bool:
     """Say whether the score surely rises over the second half of the run, and has not fallen from its best."""
     fall = score_fall(evidence)

@@ -17,9 +17,11 @@ from breadth.runs.outcomes import Outcomes, correctness_sql, count_outcomes
 from breadth.runs.reader import MetricSeries, Run
 from breadth.runs.schema import REWARD_PREFIX
 
+BOUNDED_MEASURES = r"em|f1|ndcg|mrr|bleu|rouge[a-z]*|iou|recall"
+"""Names of measures of an answer, as a pattern; by their definition they reach 1."""
 CORRECTNESS_NAMES = re.compile(
     r"(?<![a-z])(?:acc|accuracy|correct|correctness|exact|verif[a-z]*|solved?|match|answers?|pass(?:@1|1|ed|_rate|_at_1)?|tests?|equation|"
-    r"success(?:es)?|succeeded|em|win_rate|f1|ndcg|mrr|bleu|rouge[a-z]*|iou|recall)(?![a-z@])"
+    rf"success(?:es)?|succeeded|win_rate|{BOUNDED_MEASURES})(?![a-z@])"
 )
 """Names of metrics that say whether the answer is correct."""
 GOAL_NAMES = re.compile(r"(?<![a-z])(?:env(?:ironment)?|task|outcome|game)(?![a-z])")

@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
-from breadth.doctor.evidence.run_course import LOST, is_solved, score_fall, score_pays
+from breadth.doctor.evidence.run_course import LOST, has_risen, is_solved, score_fall, score_pays
 from breadth.doctor.evidence.scores import ScoreChange, eval_score_change, excludes_rise, is_training_run
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.change_points import run_collapse
@@ -131,18 +131,17 @@ def missing_lengths(evidence: Evidence, series: MetricSeries | None) -> CheckRes
 
 def length_severity(evidence: Evidence, score: Trend | None, evaluation: ScoreChange | None) -> Severity:
     """Return the severity by the scores: falling is critical, not rising a warning, rising a note."""
-    fall, course = score_fall(evidence), evidence.course("reward")
+    fall = score_fall(evidence)
     has_fallen = fall is not None and fall.is_sure and fall.share >= LOST
     if has_fallen or any(change is not None and change.verdict == "falling" for change in (score, evaluation)):
         return Severity.CRITICAL
     if score is None and evaluation is None:
         return Severity.NOTE
-    rises = course is not None and course.change(course.start, course.end).low > 0
     keeps = fall is not None and fall.share < KEPT
     held_out_stays = evaluation is not None and excludes_rise(evaluation)
     return (
         Severity.NOTE
-        if ((rises and keeps) or score_pays(evidence) or is_solved(evidence)) and not held_out_stays
+        if ((has_risen(evidence) and keeps) or score_pays(evidence) or is_solved(evidence)) and not held_out_stays
         else Severity.WARNING
     )
 

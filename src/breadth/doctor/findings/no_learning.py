@@ -28,11 +28,11 @@ class NoLearning:
     Five proofs are arithmetic: over the last half of the run, or all of it, the gradient norm is zero, the rewards
     within groups never differ, the highest reward of a step is its lowest, the learning rate is zero, or a score stays
     equal to the last digit below its best. A score that has one value at most points of every quarter is stuck, at its
-    best or not. The last is measured: over the whole run, at least thirty steps, a rise of
-    the score that matters is excluded, and the score leaves room. A score that rose and stopped is `saturation`, one
-    that fell is `score-collapse`. A signal that is logged as zero while the score surely rises is rounded, as a
-    learning rate of 1e-6 in three decimals. It misleads where the learning signal does not come from this score, and in
-    the first steps of a long warm-up.
+    best or not. The last is measured: over the whole run, at least thirty steps, a rise of the score that matters is
+    excluded, and the score leaves room. A score that rose and stopped is `saturation`, one that fell is
+    `score-collapse`. A signal that is logged as zero while the score surely rises is rounded, as a learning rate of
+    1e-6 in three decimals. It misleads where the learning signal does not come from this score, and in the first steps
+    of a long warm-up.
     """
 
     loop: ClassVar[Loop] = "training"

@@ -12,6 +12,7 @@ import numpy as np
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import MIN_POINTS, Evidence
 from breadth.doctor.evidence.scores import (
+    BOUNDED_MEASURES,
     accuracy_by_step,
     component_name,
     is_component,
@@ -158,9 +159,7 @@ step, it would happen once in 25 times."""
 
 HARDLY = 0.05
 """Share of right answers below which, for sure and at its best, next to nothing is right: one in twenty."""
-SHARE_NAMES = re.compile(
-    r"(?<![a-z])(?:accuracy$|acc$|em|exact_match|f1|bleu|rouge[a-z]*|ndcg|mrr|iou|recall)(?![a-z@])"
-)
+SHARE_NAMES = re.compile(rf"(?<![a-z])(?:accuracy$|acc$|exact_match|{BOUNDED_MEASURES})(?![a-z@])")
 """Names of scores that reach 1 by their definition; what a reward for being correct pays is up to its author."""
 MIN_HARDLY = 50
 """Logged steps from which on that counts: many runs begin there and take off."""

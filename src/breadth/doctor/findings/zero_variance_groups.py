@@ -9,7 +9,7 @@ import numpy as np
 
 from breadth.doctor import prescriptions
 from breadth.doctor.evidence.record import Evidence
-from breadth.doctor.evidence.run_course import SOLVED, is_at_its_best, is_solved, score_pays
+from breadth.doctor.evidence.run_course import SOLVED, has_risen, is_at_its_best, is_solved, score_pays
 from breadth.doctor.finding import CannotTell, CheckResult, Excluded, Finding, Loop, Prescription
 from breadth.measure.course import Course
 from breadth.measure.intervals import Interval, wilson
@@ -156,12 +156,6 @@ class ZeroVarianceGroups:
             f"{metric_words('zero_variance_groups')} is not logged",
             evidence.how_to_log("zero_variance_groups"),
         )
-
-
-def has_risen(evidence: Evidence) -> bool:
-    """Say whether the score surely ends above its start."""
-    score = evidence.course("reward")
-    return score is not None and score.change(score.start, score.end).low > 0
 
 
 @dataclass(frozen=True)
